@@ -60,7 +60,35 @@ SWITCH: Final[Sequence[Mutant]] = (
         name="switch-let-in-behind",
         breaks="A slave is let in that lacks some of what was acknowledged.",
         source="RocketMQ 5 AutoSwitchHAService.maybeExpandInSyncStateSet.",
-        plant=patch(_IN_SYNC + "wanted", ("found.confirmed >= counted", "found.confirmed >= 0")),
+        plant=patch(_IN_SYNC + "_next_one", ("found.confirmed >= counted", "found.confirmed >= 0")),
+    ),
+    Mutant(
+        name="switch-confirmed-before-it-came-again",
+        breaks="What a slave confirmed counts, though it lost some of it before it came again.",
+        source="A power cut under ASYNC_FLUSH, a disk that is rolled back.",
+        plant=patch(
+            _IN_SYNC + "on_connected",
+            ("found.confirmed = found.target = found.target_ms = 0", "found.target = 0"),
+        ),
+    ),
+    Mutant(
+        name="switch-any-code-is-a-refusal",
+        breaks="Whatever code controllers answer, the set that was asked for counts as refused.",
+        source="ResponseCode.SYSTEM_ERROR: the outcome is unknown.",
+        plant=patch(
+            "broker.switch.in_sync_keeper:InSyncKeeper.step",
+            ("is_certain=answer.code in _REFUSED", "is_certain=True"),
+        ),
+    ),
+    Mutant(
+        name="switch-one-refused-shuts-out-all",
+        breaks="All slaves that keep up are asked for at once, with one that is always refused.",
+        source="A slave whose heartbeats the controllers refuse, for its clock.",
+        plant=patch(
+            _IN_SYNC + "_next_one",
+            ("{min(fit)[1]} if fit else set()", "{one for _, one in fit}"),
+            ("and now_ms - found.refused_ms >= REFUSED_MS", ""),
+        ),
     ),
     Mutant(
         name="switch-unanswered-taken-for-refused",

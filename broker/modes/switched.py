@@ -165,13 +165,19 @@ class SwitchedSlave(OverPlain):
         return _progress(self._own_log, self._epochs)
 
     async def settle(self) -> None:
-        """Dispatch all that the log has: this broker is the next master, and that counts now."""
+        """Dispatch all that the log has: this broker is the next master, and that counts now.
+
+        Nobody is followed any more: a former master that lives still may have more to send.
+        """
         store, log = self._core.store, self._own_log
-        log.confirm(log.end_position)
+        self._ha.set_master("")
         try:
             async with timeout(SETTLE_S):
-                while store.applied < log.end_position:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0)  # the connection ends
+                log.confirm(log.end_position)
+                while store.applied < log.end_position:
                     await asyncio.sleep(SETTLE_STEP_S)
+                    log.confirm(log.end_position)
         except TimeoutError:
             _log.warning("event=not_settled applied=%d end=%d", store.applied, log.end_position)
 

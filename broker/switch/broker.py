@@ -24,7 +24,7 @@ from broker.controller import BrokerController
 from broker.modes.assignment import AsMaster, AsSlave
 from broker.modes.switched import SwitchedMaster, SwitchedSlave
 from broker.ports import check_no_group, check_port_free
-from broker.switch.controllers import Controllers, Unanswered
+from broker.switch.controllers import ASK_MS, Controllers, Unanswered
 from broker.switch.in_sync_keeper import InSyncKeeper
 from broker.switch.progress import LogProgress
 from broker.switch.registration import NotRegistered, Registration
@@ -124,8 +124,10 @@ class SwitchingBroker:
         """Tell all controllers that this broker lives, and what it has."""
         period_ms = self._config.controller_beat_ms
         while True:
+            begun_ms = self._clock.monotonic_ms()
             await self._beat_once()
-            await asyncio.sleep(period_ms / 1000)
+            left_ms = period_ms - (self._clock.monotonic_ms() - begun_ms)
+            await asyncio.sleep(max(left_ms, 0) / 1000)
 
     async def _beat_once(self) -> None:
         if self._registration.is_done:
@@ -137,7 +139,8 @@ class SwitchingBroker:
                 "maxOffset": str(end),
                 "heartbeatTimeoutMills": str(self._config.controller_silence_ms),
             }
-            await self._controllers.beat(fields)
+            # One that swallows what it is sent must not keep the others waiting for the next beat.
+            await self._controllers.beat(fields, min(ASK_MS, self._config.controller_beat_ms))
 
     def _on_notice(self, _: object, command: RemotingCommand) -> None:
         """1008: there is another master, says a controller; the one that leads is asked."""
@@ -172,10 +175,8 @@ class SwitchingBroker:
 
     async def _pause(self) -> None:
         """Wait for the next time to ask, or for a notice."""
-        is_busy = self._surplus is not None
-        pause_s = 0.0 if is_busy else self._config.controller_poll_ms / 1000
         with contextlib.suppress(TimeoutError):
-            async with timeout(pause_s):
+            async with timeout(self._config.controller_poll_ms / 1000):
                 await self._notice.wait()
         self._notice.clear()
 
@@ -203,7 +204,7 @@ class SwitchingBroker:
     async def _follow(self, view: View) -> None:
         """Be what a controller says."""
         own_id, role = self._registration.own_id, self.role
-        if role is not None and view.epoch < role.epoch:
+        if view.epoch < max(self._registration.epoch, 0 if role is None else role.epoch):
             return  # said by one that leads no more
         if isinstance(role, AsMaster) and (view.master, view.epoch) == (own_id, role.epoch):
             if self._keeper is not None:
@@ -227,8 +228,9 @@ class SwitchingBroker:
         """Nobody is master: wait for an election, or ask for the first one."""
         if not view.epoch:
             fields = {"brokerId": str(self._registration.own_id)}
-            await self._controllers.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
-            self._notice.set()
+            answer = await self._controllers.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
+            if answer.code == ResponseCode.SUCCESS:
+                self._notice.set()
         if self.role is None:
             members = ", ".join(map(str, sorted(view.in_sync))) or "none yet"
             self._wait_for(

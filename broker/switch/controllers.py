@@ -24,6 +24,13 @@ ASK_MS: Final = 1_000
 DECISION_MS: Final = 4_000
 """Longer than a controller waits for its majority."""
 
+_NO_DECISION: Final = frozenset({
+    ResponseCode.CONTROLLER_NOT_LEADER, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY,
+})  # fmt: skip
+"""Answers that say nothing of what the controllers have decided."""
+_NUMBER_MAX: Final = 2**31 - 1
+_MEMBERS_MAX: Final = 64
+
 Fields = dict[str, str]
 
 
@@ -98,17 +105,19 @@ class Controllers:
             raise Unanswered(f"{address}: {error}", is_certain=is_certain) from error
         if response.code == ResponseCode.CONTROLLER_NOT_LEADER:
             self._leader = ""
+        if response.code in _NO_DECISION:
             raise Unanswered(f"{address}: {response.remark}", is_certain=False)
         self._leader = address
         found = response.ext_fields
         return Answer(response.code, response.remark or "", _view(found, response.body), found)
 
     async def beat(self, fields: Fields, timeout_ms: int = ASK_MS) -> None:
-        """Tell all controllers that this broker lives."""
+        """Tell all controllers that this broker lives, also one that only another one has named."""
         await asyncio.gather(
             *(
                 self._send(address, RequestCode.BROKER_HEARTBEAT, fields, b"", timeout_ms)
-                for address in self._addresses
+                for address in dict.fromkeys((*self._addresses, self._leader))
+                if address
             ),
             return_exceptions=True,
         )
@@ -146,16 +155,26 @@ def _view(fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> Vi
     """Return what an answer says of the group; None if it says nothing, or nonsense."""
     try:
         members = msgspec.json.decode(bytes(body) or b"{}", type=_Set)
-        return View(
-            int(fields["masterBrokerId"]),
-            int(fields["masterEpoch"]),
+        view = View(
+            number_of(fields["masterBrokerId"]),
+            number_of(fields["masterEpoch"]),
             fields.get("masterAddress", ""),
             fields.get("masterHaAddress", ""),
             frozenset(members.sync_state_set),
             members.sync_state_set_epoch,
         )
-    except (KeyError, ValueError, msgspec.DecodeError):
+    except (KeyError, ValueError, RecursionError, msgspec.DecodeError):
         return None
+    numbers = (view.set_epoch, *view.in_sync)
+    is_possible = len(view.in_sync) <= _MEMBERS_MAX and min(numbers) >= 0
+    return view if is_possible and max(numbers) <= _NUMBER_MAX else None
+
+
+def number_of(text: str) -> int:
+    """Return the id or epoch that a controller has written. Errors: `ValueError`."""
+    if not (text.isascii() and text.isdigit()) or int(text[:11]) > _NUMBER_MAX:
+        raise ValueError(f"{text[:20]!r} is neither an id nor an epoch")
+    return int(text)
 
 
 def set_body(members: frozenset[int], set_epoch: int) -> bytes:

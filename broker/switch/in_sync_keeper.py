@@ -19,6 +19,13 @@ _NOT_MASTER: Final = frozenset({
     ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, ResponseCode.CONTROLLER_INVALID_MASTER,
 })  # fmt: skip
 
+_REFUSED: Final = frozenset({
+    ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, ResponseCode.CONTROLLER_INVALID_REPLICAS,
+    ResponseCode.CONTROLLER_INVALID_REQUEST, ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+    ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, ResponseCode.NO_PERMISSION,
+})  # fmt: skip
+"""What says for certain that the set was not granted; of anything else nobody knows."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -97,16 +104,17 @@ class InSyncKeeper:
             return True
         if answer.view is not None:
             self.on_view(answer.view)
-        in_sync.on_refused()
+        reason = f"{answer.code}: {answer.remark}"
+        self._on_silence(reason, is_certain=answer.code in _REFUSED)
         return False
 
     def _on_silence(self, reason: str, *, is_certain: bool) -> None:
         """Nobody has answered: unless it is certain that nothing was asked, it may be granted."""
         in_sync = self._role.in_sync
         if is_certain:
-            in_sync.on_refused()
+            in_sync.on_refused(self._clock.monotonic_ms())
             return
         in_sync.on_unanswered()
-        if self._unclear_ms is None:
+        if in_sync.is_unclear and self._unclear_ms is None:
             self._unclear_ms = self._clock.monotonic_ms()
             _log.warning("event=in_sync_set_unclear reason=%r", reason)

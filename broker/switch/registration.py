@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.switch.controllers import DECISION_MS
+from broker.switch.controllers import DECISION_MS, number_of
 from broker.switch.identity import Identity, load_identity, save_identity
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 
@@ -119,12 +119,16 @@ class Registration:
         """Return what a directory without an id may ask for. Errors: `Unanswered`."""
         config = self._config
         answer = await self._controllers.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, {})
-        text = answer.fields.get("nextBrokerId", "")
-        if answer.code != ResponseCode.SUCCESS or not text.isdigit():
-            raise NotRegistered(f"the controllers have no id for a new replica: {answer.remark}")
+        remark = answer.remark
+        try:
+            next_id = number_of(answer.fields.get("nextBrokerId", ""))
+        except ValueError as error:
+            next_id, remark = 0, f"{remark} {error}".strip()
+        if answer.code != ResponseCode.SUCCESS or not next_id:
+            raise NotRegistered(f"the controllers have no id for a new replica: {remark}")
         return Identity(
             cluster_name=config.broker_cluster_name,
             broker_name=config.broker_name,
-            broker_id=int(text),
+            broker_id=next_id,
             check_code=self._rng.token(_CODE_BYTES).hex(),
         )

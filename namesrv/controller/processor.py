@@ -160,6 +160,11 @@ class ControllerProcessor:
         if len(header.broker_addr) > TEXT_LENGTH_MAX:
             remark = f"the address has more than {TEXT_LENGTH_MAX} characters"
             return make_response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+        if group.replicas[header.broker_id].address not in ("", header.broker_addr):
+            remark = f"replica {header.broker_id} is registered at another address"
+            return make_response(
+                request, ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark
+            )
         wanted_ms = header.heartbeat_timeout_mills or SILENCE_MS
         heard = Heard(
             at_ms=self._clock.monotonic_ms(),
@@ -221,7 +226,8 @@ class ControllerProcessor:
         name, one = header.broker_name, header.broker_id
         heard = self._controller.liveness.get(name, one)
         is_other = heard is not None and heard.connection_id != peer.id
-        if heard is not None and is_other and heard.address == header.broker_address:
+        is_again = heard is not None and is_other and heard.address == header.broker_address
+        if is_again and self._is_itself(name, one, header.register_check_code):
             self._controller.liveness.forget(name, one)  # what it had, it may have lost
         command = Register(
             group=name, cluster=header.cluster_name, id=one, address=header.broker_address,
@@ -354,6 +360,12 @@ class ControllerProcessor:
                 one for one in group.replicas if one not in group.in_sync
             ),
         }
+
+    def _is_itself(self, name: str, one: int, check_code: str) -> bool:
+        """Tell whether who registers may be that replica; RocketMQ's say no check code here."""
+        group = self._controller.groups.get(name)
+        known = None if group is None else group.replicas.get(one)
+        return known is not None and check_code in ("", known.check_code)
 
     async def _decide(self, request: RemotingCommand, command: Command) -> RemotingCommand:
         try:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 GONE_MS = 1_000
 """A member without a connection is behind after so long, if ``behind_max_ms`` is not shorter."""
+REFUSED_MS = 2_000
+"""So long nobody asks again for a slave that the controller has not let in."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Follower:
     target: int = 0
     """Where the log ended at ``target_ms``: with this it has caught up to that time."""
     target_ms: int = 0
+    refused_ms: int = -REFUSED_MS
+    """When the controller did not let it in."""
 
 
 @dataclass(slots=True)
@@ -58,9 +62,13 @@ class InSync:
     # Slaves
 
     def on_connected(self, one: int, now_ms: int) -> None:
-        """Take that a slave follows in this epoch; it has confirmed nothing by that."""
+        """Take that a slave follows in this epoch; it has confirmed nothing by that.
+
+        What it confirmed over another connection it may have lost since: its disk is asked again.
+        """
         found = self._followers.setdefault(one, Follower(caught_up_ms=now_ms))
         found.is_connected = True
+        found.confirmed = found.target = found.target_ms = 0
 
     def on_confirmed(self, one: int, position: int, now_ms: int, end: int) -> None:
         """Take that a slave has the log up to ``position``; the log ends at ``end``."""
@@ -75,8 +83,16 @@ class InSync:
     def on_gone(self, one: int, now_ms: int) -> None:
         """Take that a slave has no connection any more."""
         found = self._followers.get(one)
-        if found is not None:
-            found.is_connected, found.gone_ms = False, now_ms
+        if found is None:
+            return
+        found.is_connected, found.gone_ms = False, now_ms
+        if one not in self.members | self._pending:
+            del self._followers[one]
+
+    def follows(self, one: int) -> bool:
+        """Tell whether a slave has a connection."""
+        found = self._followers.get(one)
+        return found is not None and found.is_connected
 
     # What counts
 
@@ -110,12 +126,21 @@ class InSync:
             return None
         stay = {one for one in self.members if one == self.own_id or self._keeps_up(one, now_ms)}
         if stay == self.members:
-            stay |= {
-                one
-                for one, found in self._followers.items()
-                if found.is_connected and found.confirmed >= counted and self._keeps_up(one, now_ms)
-            }
+            stay |= self._next_one(counted, now_ms)
         return frozenset(stay) if stay != self.members else None
+
+    def _next_one(self, counted: int, now_ms: int) -> set[int]:
+        """Return who is to be let in: one alone, or one that is refused shuts out the others."""
+        fit = [
+            (found.refused_ms, one)
+            for one, found in self._followers.items()
+            if one not in self.members
+            and found.is_connected
+            and found.confirmed >= counted
+            and now_ms - found.refused_ms >= REFUSED_MS
+            and self._keeps_up(one, now_ms)
+        ]
+        return {min(fit)[1]} if fit else set()
 
     def _keeps_up(self, one: int, now_ms: int) -> bool:
         found = self._followers.get(one)
@@ -131,14 +156,22 @@ class InSync:
         self.asked = members
         self._pending |= members
 
-    def on_refused(self) -> None:
+    def on_refused(self, now_ms: int) -> None:
         """Take that the controller has refused what was asked for, and so will not grant it."""
+        for one in (self.asked or frozenset()) - self.members:
+            if one in self._followers:
+                self._followers[one].refused_ms = now_ms
         self.asked = None
         if not self.is_unclear:
             self._pending = frozenset()
 
     def on_unanswered(self) -> None:
-        """Take that nobody knows what became of the request: it may be granted at any time."""
+        """Take that nobody knows what became of the request: it may be granted at any time.
+
+        Where another set was decided since it was asked, it cannot be granted any more.
+        """
+        if self.asked is None:
+            return
         self.asked, self.is_unclear = None, True
 
     # Looking

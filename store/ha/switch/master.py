@@ -95,6 +95,7 @@ class SwitchHaMaster(HaMaster):
         for one in self._links_of(link.slave_id):
             if one is not link:
                 one.refuse("it has come again")
+                self.on_closed(one, "it has come again")  # from now on it says nothing any more
         self._in_sync.on_connected(link.slave_id, self.clock.monotonic_ms())
 
     def on_closed(self, link: SlaveLink, reason: str) -> None:

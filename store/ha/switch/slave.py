@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 from dledger.peers.door import Door
 from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import FatalError
 from store.ha.codec import BadStream
 from store.ha.config import HaConfig
+from store.ha.intake import DiskFull
 from store.ha.slave import HaSlave, MasterLink
 from store.ha.switch.codec import Welcome, WelcomeDecoder, encode_hello, encode_report
 from store.ha.switch.epoch_file import EpochFile
@@ -110,6 +113,10 @@ class SwitchHaSlave(HaSlave):
                 " followed here"
             )
         log, own = self.log, self._epochs.epochs
+        if own and own[-1].epoch > welcome.epoch:
+            raise BadStream(
+                f"it is the master of epoch {welcome.epoch}, and this log knows {own[-1].epoch}"
+            )
         if not log.is_blank:
             end = log.next_position
             point = consistent_point(own, end, welcome.epochs, welcome.end)
@@ -128,7 +135,12 @@ class SwitchHaSlave(HaSlave):
                 )
             if point < end:
                 raise Surplus(point, end)
-        self._epochs.save(welcome.epochs)
+        try:
+            self._epochs.save(welcome.epochs)
+        except FatalError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
+                raise DiskFull("the disk is full") from error
+            raise
 
     def on_confirmed(self, epoch: int, position: int) -> None:
         """Take what the master says to be confirmed. Errors: `BadStream`."""

@@ -13,7 +13,9 @@ from ledgermq.runtime.rng import SystemRng
 from namesrv.controller.commands import Code, Outcome
 from namesrv.controller.config import ControllerConfig
 from namesrv.controller.liveness import Heard
+from namesrv.controller.node import Controller
 from namesrv.controller.server import ControllerServer
+from namesrv.controller.state import Group, Replica
 
 CLOCK = SystemClock()
 
@@ -25,7 +27,7 @@ class Connection:
         self.id = number
 
 
-def known_after_register(connection_id, address, monkeypatch):
+def known_after_register(connection_id, address, monkeypatch, code="c"):
     """Return whether the heartbeat of a replica at ``h:1``, over connection 1, still counts."""
     config = ControllerConfig(
         group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path="/nonexistent",
@@ -39,9 +41,12 @@ def known_after_register(connection_id, address, monkeypatch):
         asked.append(command.other_alive)
         return Outcome(Code.GROUP_UNKNOWN)
 
+    group = Group(cluster="C", replicas={1: Replica(check_code="c", address="h:1")})
+    monkeypatch.setattr(Controller, "groups", {"a": group})
     monkeypatch.setattr(server.controller, "decide", decide)
     server.controller.hear("a", 1, Heard(CLOCK.monotonic_ms(), 10_000, "h:1", 1, 1, 2_000))
     fields = {"brokerName": "a", "clusterName": "C", "brokerId": "1", "brokerAddress": address}
+    fields["registerCheckCode"] = code
     command = RemotingCommand(RequestCode.CONTROLLER_REGISTER_BROKER, ext_fields=fields)
     asyncio.run(server.requests.commands[command.code](Connection(connection_id), command))
     assert asked == [connection_id != 1]
@@ -55,3 +60,8 @@ def test_a_heartbeat_from_before_a_restart_counts_no_more(
     connection_id, address, known, monkeypatch
 ):
     assert known_after_register(connection_id, address, monkeypatch) is known
+
+
+@pytest.mark.parametrize(("code", "known"), [("c", False), ("", False), ("of another", True)])
+def test_a_living_replica_is_not_forgotten_for_one_that_cannot_be_it(code, known, monkeypatch):
+    assert known_after_register(2, "h:1", monkeypatch, code) is known

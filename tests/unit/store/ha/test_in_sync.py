@@ -70,7 +70,7 @@ def test_a_request_that_nobody_answered_may_be_granted_until_the_set_is_another_
     found.on_confirmed(2, 700, 30, 700)
     assert found.limit(700) == 500
     found.ask(frozenset({1, 2, 3}))
-    found.on_refused()  # the second one; the first may come yet
+    found.on_refused(0)  # the second one; the first may come yet
     assert found.limit(700) == 500
     assert found.is_unclear
     found.on_decided((1, 2), 2)  # known, says nothing
@@ -79,12 +79,74 @@ def test_a_request_that_nobody_answered_may_be_granted_until_the_set_is_another_
     assert found.limit(700) == 700
 
 
+def test_a_request_that_another_decision_overtook_is_not_unclear() -> None:
+    found = three()
+    found.on_confirmed(3, 100, 20, 100)
+    found.ask(frozenset({1, 2, 3}))
+    found.on_decided((1, 2, 3), 3)  # learned otherwise; the answer never comes
+    found.on_unanswered()
+    assert not found.is_unclear
+
+
+def let_in_beside_one_that_is_refused() -> bool:
+    found = InSync(1, BEHIND_MS)
+    found.on_decided((1,), 1)
+    for now_ms in range(0, 1_000, 100):
+        for one in (2, 3):
+            found.on_connected(one, now_ms)
+            found.on_confirmed(one, 500, now_ms, 500)
+        wanted = found.wanted(500, now_ms)
+        if wanted is None:
+            continue
+        found.ask(wanted)
+        if 2 in wanted:
+            found.on_refused(now_ms)
+        else:
+            found.on_decided(wanted, found.set_epoch + 1)
+    return found.members == {1, 3}
+
+
+def test_a_slave_that_is_always_refused_keeps_nobody_out() -> None:
+    assert let_in_beside_one_that_is_refused()
+    with planted(BY_TESTS["switch-one-refused-shuts-out-all"]):
+        assert not let_in_beside_one_that_is_refused()
+
+
+def let_in_with_a_lost_tail() -> bool:
+    """Return whether 2 is asked for though it lost a part of what counts while it was out."""
+    found = three()
+    found.on_confirmed(2, 500, 10, 500)
+    found.on_gone(2, 20)
+    found.on_decided((1,), 3)
+    found.on_connected(2, 30)
+    found.on_confirmed(2, 400, 40, 500)
+    return found.wanted(500, 50) == {1, 2}
+
+
+def test_a_slave_that_lost_its_tail_is_not_let_in() -> None:
+    assert not let_in_with_a_lost_tail()
+    with planted(BY_TESTS["switch-confirmed-before-it-came-again"]):
+        assert let_in_with_a_lost_tail()
+
+
+def test_what_was_confirmed_over_an_earlier_connection_counts_no_more() -> None:
+    found = three()
+    found.on_confirmed(2, 500, 10, 500)
+    found.on_gone(2, 20)
+    found.on_connected(2, 30)
+    assert found.limit(500) == 0, "it may have lost it"
+    found.on_confirmed(2, 400, 40, 500)
+    assert found.limit(500) == 400
+    found.on_gone(3, 50)
+    assert [row["id"] for row in found.status(500)] == [2], "who is in no set is forgotten"
+
+
 def test_a_refused_request_is_forgotten() -> None:
     found = three()
     for one in (2, 3):
         found.on_confirmed(one, 500, 20, 500)
     found.ask(frozenset({1, 2, 3}))
-    found.on_refused()
+    found.on_refused(0)
     found.on_confirmed(2, 700, 30, 700)
     assert found.limit(700) == 700
 
@@ -232,7 +294,7 @@ class Model:
         elif done.code is Code.SUCCESS and done.group is not None:
             broker.set.on_decided(done.group.in_sync, done.group.in_sync_epoch)
         else:
-            broker.set.on_refused()
+            broker.set.on_refused(0)
 
     def late(self) -> None:
         if self.requests:
@@ -242,6 +304,24 @@ class Model:
         for broker in self.brokers.values():
             if broker.set is not None and self.rng.random() < 0.3:
                 broker.set.on_gone(self.rng.choice(IDS), self.now_ms)
+
+    def lose_tail(self) -> None:
+        """Have a slave that is in no set lose the end of its log; it comes again later."""
+        sets = [frozenset(self.machine.groups["g"].in_sync)] + [
+            found.members | found._pending for one in self.brokers.values() if (found := one.set)
+        ]
+        out = [
+            broker
+            for one, broker in self.brokers.items()
+            if broker.set is None and broker.log and not any(one in members for members in sets)
+        ]
+        if out:
+            broker = self.rng.choice(out)
+            del broker.log[self.rng.randrange(len(broker.log)) :]
+            self.reports = [report for report in self.reports if report[0] != broker.one]
+            for other in self.brokers.values():
+                if other.set is not None and other.set.follows(broker.one):
+                    other.set.on_gone(broker.one, self.now_ms)
 
     def count(self) -> None:
         for broker in self.brokers.values():
@@ -256,7 +336,7 @@ class Model:
     def run(self) -> None:
         steps = (
             [self.send] * 4 + [self.follow] * 8 + [self.report] * 8 + [self.tend] * 4
-            + [self.count] * 4 + [self.late, self.lose, self.elect]
+            + [self.count] * 4 + [self.late, self.lose, self.lose_tail, self.elect]
         )  # fmt: skip
         self.elect()
         for _ in range(150):
