@@ -117,7 +117,7 @@ async def _go(
         if options.hours is not None and runner.spent_s >= options.hours * 3600:
             break
         one = await runner.make(job)
-        checks = ", ".join(sorted({finding.check for finding in one.findings}))
+        checks = ", ".join(sorted(one.shown))
         said = f"{job.words}: {one.verdict} {checks} in {one.seconds:.0f} s"
         console.print(Text(f"{job.number}  {said}"), soft_wrap=True)
         directory.write("matrix.md", table(chosen, runner.outcomes).encode())

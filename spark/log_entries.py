@@ -198,11 +198,12 @@ def _is_single(contents: DataFrame) -> bool:
             F.min("index").alias("low"),
             F.max("index").alias("high"),
             F.count(F.lit(1)).alias("rows"),
+            F.count_distinct("index").alias("indexes"),
         )
         .orderBy("group", "low")
         .collect()
     )
-    return all(one.rows == one.high - one.low + 1 for one in spans) and all(
+    return all(one.rows == one.indexes == one.high - one.low + 1 for one in spans) and all(
         one.group != other.group or one.high < other.low for one, other in pairwise(spans)
     )
 

@@ -67,7 +67,7 @@ def known(outcomes: Iterable[Outcome]) -> Matrix:
         cell.runs += 1
         if one.verdict == INVALID:
             cell.found += 1
-            cell.checks |= {finding.check for finding in one.findings if finding.check}
+            cell.checks |= one.shown
     return matrix
 
 

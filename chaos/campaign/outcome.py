@@ -56,6 +56,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     count: int = 0
     summary: str = ""
+    verdict: str = INVALID
+    """Of the check."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     flush: str = ""
     has_report: bool = False
+
+    @property
+    def shown(self) -> set[str]:
+        """The checks that were violated: not those of which nobody knows."""
+        return {one.check for one in self.findings if one.verdict == INVALID and one.check}
 
 
 def outcome(
@@ -192,7 +199,8 @@ def _finding(check: str, found: Mapping[str, Any], kinds: Mapping[str, str]) -> 
                          for f in one.get("faults") or ()})  # fmt: skip
         place = f", {where.most_common(1)[0][0]}" if where else ""
         cause = _plain(f"{check} {title}{place}" + (f" ({', '.join(during)})" if during else ""))
-    return Finding(check=check, cause=cause, count=int(found.get("count") or 0), summary=summary)
+    count, verdict = int(found.get("count") or 0), str(found["verdict"])
+    return Finding(check=check, cause=cause, count=count, summary=summary, verdict=verdict)
 
 
 def _plain(text: str) -> str:

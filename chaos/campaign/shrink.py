@@ -47,7 +47,7 @@ class Target:
         files, _ = read_run(run)
         told = (files["inprocess"] or {}).get("checks", {})
         bad = {name: found for name, found in told.items() if found["verdict"] == INVALID}
-        if not bad:
+        if not bad or (files["inprocess"] or {}).get("verdict") != INVALID:
             raise NoPlan(f"{run} was not INVALID: there is nothing to look for")
         self.checks = frozenset(bad)
         self.scenario: Scenario = scenario_of(about)
@@ -63,8 +63,7 @@ class Target:
 
     def is_met(self, one: Outcome) -> bool:
         """Tell whether a run found it again."""
-        found = {finding.check for finding in one.findings}
-        return one.verdict == INVALID and bool(found & self.checks)
+        return one.verdict == INVALID and bool(one.shown & self.checks)
 
 
 class Shrinker:
@@ -129,12 +128,15 @@ class Shrinker:
         """Make the next run, or take what is known of it: the search asks in the same order."""
         number = self._number
         self._number += 1
-        if number in self._runner.done:
-            return self._runner.done[number]
         directory = self._runner.directory
         path = directory.root / "candidates" / f"{number:05d}.yaml"
+        text = text_of(scenario, "what an INVALID run found")
+        if number in self._runner.done:
+            if not path.is_file() or path.read_text() != text:
+                raise WrongDirectory(f"{directory.root} is of another search; give another --out")
+            return self._runner.done[number]
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text_of(scenario, "what an INVALID run found"))
+        path.write_text(text)
         return await self._runner.make(
             Job(
                 number=number,
@@ -203,9 +205,13 @@ async def _go(
     checks = ", ".join(sorted(target.checks))
     console.print(f"Looking for {checks} in at most {options.minutes:g} minutes; {directory.root}")
     is_over = await shrinker.shrink(console)
-    if shrinker.best is None and is_over and not await shrinker.again(console):
-        console.print("not even the run's own scenario found it again: it is rare, or was chance")
-        return EXIT_LOST
+    if shrinker.best is None and is_over:
+        again = await shrinker.again(console)
+        is_over = again is not None
+        if again is False:
+            why = "it is rare, or was chance"
+            console.print(f"not even the run's own scenario found it again: {why}")
+            return EXIT_LOST
     return _tell(shrinker.best or target.scenario, directory, target, console, is_over=is_over)
 
 

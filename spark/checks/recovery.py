@@ -73,8 +73,8 @@ def _tried(context: Context, windows: list[Span]) -> set[tuple[int, str]]:
 def check_availability(context: Context) -> CheckResult:
     """Return A61."""
     spans = fault_spans(context, SETTLE + 2 * context.history.tolerance)
-    ended = F.coalesce("t_cmp", "t_inv")
-    rows = with_last_begun(context, context.sends, ended, spans)
+    over = context.sends.filter("t_cmp is not null")  # of others nobody knows what they ran into
+    rows = with_last_begun(context, over, F.col("t_cmp"), spans)
     counted = rows.filter("span is null or t_inv > span.over").agg(
         F.count(F.lit(1)).alias("quiet"), F.count(F.when(F.expr("outcome = 'ok'"), 1)).alias("ok")
     )

@@ -58,7 +58,11 @@ def _steps(context: Context) -> DataFrame:
         .agg(F.min("t_inv").alias("t"))
     )
     order = Window.partitionBy(*QUEUE).orderBy("high")
-    begins = _taken(context).groupBy(*QUEUE).agg(F.min("queue_offset").alias("begin"))
+    begins = (
+        _taken(context)
+        .groupBy(*QUEUE)
+        .agg(F.min("queue_offset").alias("begin"), F.max("queue_offset").alias("top"))
+    )
     own = commits.select(*QUEUE).distinct().join(begins, QUEUE)
     own = own.withColumn("floor", F.col("begin"))
     if context.history.rows("drain"):
@@ -70,16 +74,20 @@ def _steps(context: Context) -> DataFrame:
     return (
         commits.withColumn("before", F.coalesce(F.lag("high").over(order), F.lit(0)))
         .withColumn("t", F.min("t").over(order.rowsBetween(0, Window.unboundedFollowing)))
-        .join(own.select(*QUEUE, "floor"), QUEUE)
+        .join(own.select(*QUEUE, "floor", "top"), QUEUE)
         .withColumn("low", F.greatest("before", "floor"))
         .filter("low < high")
-        .select(*QUEUE, "low", "high", "t")
+        .select(*QUEUE, "low", "high", "t", "top")
     )
 
 
 def _late(context: Context, steps: DataFrame) -> DataFrame:
-    """Return the messages that came to their groups for the first time behind a commit."""
-    last = F.floor((F.col("high") - 1) / BUCKET)
+    """Return the messages that came to their groups for the first time behind a commit.
+
+    A commit may name any offset: behind the last one that the group took there is nothing to find.
+    """
+    steps = steps.filter("low <= top")
+    last = F.floor((F.least(F.col("high"), F.col("top") + 1) - 1) / BUCKET)
     buckets = F.sequence(F.floor(F.col("low") / BUCKET), last)
     suspects = (
         _taken(context)

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
-from mutants.planting import planted
+from mutants.planting import Mutant, planted
 from sim.disk import SimDisk
 from sim.rng import SplitRng
 from store.ha.switch import epochs
@@ -152,10 +152,15 @@ def test_logs_are_cut_exactly_where_they_begin_to_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["switch-empty-epochs-count", "switch-tail-kept", "switch-longer-epoch-counts"]
-)
-def test_planted_logs_are_cut_elsewhere(name: str) -> None:
-    with planted(BY_TESTS[name]), pytest.raises((AssertionError, BadEpochs)):
+    "bug",
+    [
+        BY_TESTS["switch-empty-epochs-count"], BY_TESTS["switch-tail-kept"],
+        BY_TESTS["switch-longer-epoch-counts"],
+    ],
+    ids=lambda bug: bug.name,
+)  # fmt: skip
+def test_planted_logs_are_cut_elsewhere(bug: Mutant) -> None:
+    with planted(bug), pytest.raises((AssertionError, BadEpochs)):
         campaign(1_000)
 
 

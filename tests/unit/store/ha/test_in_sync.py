@@ -11,7 +11,7 @@ import random
 import pytest
 
 from mutants.patches import BY_TESTS
-from mutants.planting import planted
+from mutants.planting import Mutant, planted
 from namesrv.controller.commands import AlterInSync, ApplyId, Code, Elect, Register
 from namesrv.controller.machine import Machine
 from store.ha.switch.in_sync import GONE_MS, InSync
@@ -361,13 +361,15 @@ def test_nothing_that_counted_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    "bug",
     [
-        "switch-acknowledged-before-the-set", "switch-shrunk-before-it-was-decided",
-        "switch-asked-for-does-not-count", "switch-let-in-behind",
-        "switch-unanswered-taken-for-refused",
+        BY_TESTS["switch-acknowledged-before-the-set"],
+        BY_TESTS["switch-shrunk-before-it-was-decided"],
+        BY_TESTS["switch-asked-for-does-not-count"], BY_TESTS["switch-let-in-behind"],
+        BY_TESTS["switch-unanswered-taken-for-refused"],
     ],
+    ids=lambda bug: bug.name,
 )  # fmt: skip
-def test_planted_something_is_lost(name: str) -> None:
-    with planted(BY_TESTS[name]), pytest.raises(AssertionError, match="acknowledged"):
+def test_planted_something_is_lost(bug: Mutant) -> None:
+    with planted(bug), pytest.raises(AssertionError, match="acknowledged"):
         campaign(1_500)
