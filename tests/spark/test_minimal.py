@@ -18,7 +18,15 @@ from chaos.verdict import COMPLAINTS
 from spark.checks import offsets
 from spark.history import open_history
 from spark.job import CHECKS
-from tests.spark.kinds import LACKING, LACKING_TOGETHER, every_kind, too_soon_by_the_clock
+from tests.spark.kinds import (
+    LACKING,
+    LACKING_TOGETHER,
+    committed_past,
+    every_kind,
+    of,
+    reading,
+    too_soon_by_the_clock,
+)
 from tests.spark.minimal import (
     DISHONEST,
     MISSING,
@@ -105,6 +113,21 @@ def test_table_that_run_json_names_and_nobody_finds_is_a_problem(table, tmp_path
     run = write_minimal(name_tables, tmp_path)
     shutil.rmtree(run / "tables" / table)
     assert any(f"the table {table}" in line for line in open_history(run).problems)
+
+
+@pytest.mark.parametrize("offset", [2**33, 2**62])
+def test_commit_far_behind_the_end_is_judged(session, tmp_path, offset):
+    """Nothing that is worked out for it grows with the offset."""
+
+    def far(kind):
+        committed_past(kind)
+        kind.rows["commit"]["value_offset"] = offset
+
+    run = write_minimal(of(reading, far), tmp_path)
+    report = report_of(session, run, tmp_path, only=["A2"])
+    alone = check_history(load_history(run)).results
+    assert alarms(report) == {"A2": 1}
+    assert (alone["A2"].verdict, alone["A2"].count) == ("invalid", 1)
 
 
 def test_refused_table_and_failing_check_leave_the_rest_standing(session, tmp_path, monkeypatch):
