@@ -67,7 +67,9 @@ class TransferDecoder:
     """What a slave reads; it keeps no more than a header."""
 
     def __init__(self) -> None:
-        self._head = b""
+        self._head = bytearray()
+        self._wanted = HEADER.size
+        """How many bytes are needed before `_take_head` can go on."""
         self._position = self._remaining = 0
 
     def feed(self, data: bytes) -> Iterator[Piece]:
@@ -81,17 +83,20 @@ class TransferDecoder:
                 self._position += len(part)
                 self._remaining -= len(part)
                 continue
-            missing = HEADER.size - len(self._head)
+            missing = self._wanted - len(self._head)
             self._head += view[at : at + missing]
             at += missing
-            if len(self._head) == HEADER.size:
-                self._begin()
-                if not self._remaining:
-                    yield Piece(self._position, b"")
+            if len(self._head) == self._wanted and self._take_head():
+                yield Piece(self._position, b"")
 
-    def _begin(self) -> None:
-        position, size = HEADER.unpack(self._head)
-        self._head = b""
+    def _take_head(self) -> bool:
+        """Take a head; return whether it is that of a heartbeat. Errors: `BadStream`."""
+        return self._begin(*HEADER.unpack(self._head))
+
+    def _begin(self, position: int, size: int) -> bool:
+        """Begin a transfer; return whether it is a heartbeat. Errors: `BadStream`."""
+        self._head.clear()
         if position < 0 or not 0 <= size <= HA_TRANSFER_BYTES_MAX:
             raise BadStream(f"no transfer has {size} bytes at position {position}")
         self._position, self._remaining = position, size
+        return not size

@@ -14,13 +14,13 @@ A transfer of no bytes is a heartbeat. The confirmed position says what all of t
 Source: AutoSwitchHAClient, AutoSwitchHAConnection of RocketMQ 5.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from store.ha.codec import BadStream, Piece
+from store.ha.codec import BadStream, TransferDecoder
 from store.ha.switch.epochs import EPOCH_MAX, BadEpochs, Epoch, Epochs, check
-from store.limits import EPOCHS_MAX, HA_TRANSFER_BYTES_MAX
+from store.limits import EPOCHS_MAX
 
 HANDSHAKE: Final = 1
 TRANSFER: Final = 2
@@ -90,7 +90,7 @@ class HelloDecoder:
         return found
 
 
-class WelcomeDecoder:
+class WelcomeDecoder(TransferDecoder):
     """What a slave reads: a welcome, then transfers; it keeps no more than a header.
 
     Args:
@@ -101,33 +101,23 @@ class WelcomeDecoder:
     def __init__(
         self, on_welcome: Callable[[Welcome], None], on_confirmed: Callable[[int, int], None]
     ) -> None:
+        super().__init__()
         self._on_welcome = on_welcome
         self._on_confirmed = on_confirmed
-        self._head = bytearray()
         self._wanted = WELCOME.size
         self._is_welcome = True
-        self._position = self._remaining = 0
 
-    def feed(self, data: bytes) -> Iterator[Piece]:
-        """Yield what has come, in order. Errors: `BadStream`, and what ``on_welcome`` raises."""
-        view, at = memoryview(data), 0
-        while at < len(view):
-            if self._remaining:
-                part = view[at : at + self._remaining]
-                yield Piece(self._position, part)
-                at += len(part)
-                self._position += len(part)
-                self._remaining -= len(part)
-                continue
-            missing = self._wanted - len(self._head)
-            self._head += view[at : at + missing]
-            at += min(missing, len(view) - at)
-            if len(self._head) < self._wanted:
-                continue
-            if self._is_welcome:
-                self._take_welcome()
-            elif self._begin():
-                yield Piece(self._position, b"")
+    def _take_head(self) -> bool:
+        """Take the welcome, then heads. Errors: `BadStream`, and what ``on_welcome`` raises."""
+        if self._is_welcome:
+            self._take_welcome()
+            return False
+        state, size, position, epoch, _, confirmed = HEADER.unpack(self._head)
+        if state != TRANSFER:
+            raise BadStream(f"no transfer has {size} bytes at position {position}")
+        is_heartbeat = self._begin(position, size)
+        self._on_confirmed(epoch, confirmed)
+        return is_heartbeat
 
     def _take_welcome(self) -> None:
         """Take the head, or the whole, of a welcome. Errors: `BadStream`."""
@@ -148,13 +138,3 @@ class WelcomeDecoder:
         if not 1 <= epoch <= EPOCH_MAX or not epochs or epochs[-1].epoch != epoch:
             raise BadStream(f"it is master in epoch {epoch}, and has no such epoch")
         self._on_welcome(Welcome(end, epoch, epochs))
-
-    def _begin(self) -> bool:
-        """Take the head of a transfer; return whether it is a heartbeat. Errors: `BadStream`."""
-        state, size, position, epoch, _, confirmed = HEADER.unpack(self._head)
-        self._head.clear()
-        if state != TRANSFER or position < 0 or not 0 <= size <= HA_TRANSFER_BYTES_MAX:
-            raise BadStream(f"no transfer has {size} bytes at position {position}")
-        self._on_confirmed(epoch, confirmed)
-        self._position, self._remaining = position, size
-        return not size
