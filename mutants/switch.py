@@ -109,6 +109,45 @@ SWITCH: Final[Sequence[Mutant]] = (
         plant=patch(_SLAVE, ("welcome.epoch != self._epoch", "welcome.epoch < 0")),
     ),
     Mutant(
+        name="switch-earlier-epoch-followed",
+        breaks="A slave takes over the epochs of a master that is of before its own last one.",
+        source="docs/adr/0020, step 3; a controller that leads no more.",
+        plant=patch(_SLAVE, ("own[-1].epoch > welcome.epoch", "False")),
+    ),
+    Mutant(
+        name="switch-earlier-view-believed",
+        breaks="A broker without a role believes a controller that knows an earlier epoch.",
+        source="docs/adr/0020, step 3.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._follow",
+            ("max(self._registration.epoch, 0 if role is None else role.epoch)", "0"),
+        ),
+    ),
+    Mutant(
+        name="switch-full-disk-ends-the-slave",
+        breaks="A disk that is full when another master comes ends the slave's process.",
+        source="docs/replication.md: the disk is full, and it asks every 5 s.",
+        plant=patch(_SLAVE, ("error.__cause__.errno in NO_SPACE", "False")),
+    ),
+    Mutant(
+        name="switch-closed-link-confirms",
+        breaks="What a slave confirmed over the connection before counts until that is gone.",
+        source="A slave that restarted with less than it had, sooner than its reset is seen.",
+        plant=patch(
+            "store.ha.switch.master:SwitchHaMaster.on_known",
+            ('self.on_closed(one, "it has come again")', "pass"),
+        ),
+    ),
+    Mutant(
+        name="switch-heartbeat-from-elsewhere",
+        breaks="A heartbeat from another address keeps a replica alive, and makes it homeless.",
+        source="A forged 904 took a living master its office.",
+        plant=patch(
+            "namesrv.controller.processor:ControllerProcessor.heartbeat",
+            ('not in ("", header.broker_addr)', "is None"),
+        ),
+    ),
+    Mutant(
         name="switch-acknowledged-cut-off",
         breaks="A slave cuts off what was acknowledged, for a master that lacks it.",
         source="docs/adr/0020.",

@@ -64,6 +64,8 @@ class Dropping:
         self.has_forced = False
         """Whether some disk was ever so full that age did not count; whoever takes a snapshot of
         that broker drops the same."""
+        self._cut_short: set[str] = set()
+        """Brokers that ended while they dropped: whether they did is seen when they are back."""
 
     def listen(self, name: str, controller: BrokerController) -> None:
         """Note and judge what a broker drops during one life."""
@@ -85,18 +87,18 @@ class Dropping:
         async def dropping(position: int) -> Dropped:
             is_forced = self._check_round(name)
             own.append(None if is_forced else oldest())
+            self._cut_short.add(name)
             try:
-                return await drop(position)
+                dropped = await drop(position)
             finally:
                 own.clear()
+            self._cut_short.discard(name)
+            return dropped
 
         def noting(position: int) -> None:
             trimmed(position)
             limit = own[0] if own else oldest()
-            places = {
-                (queue.topic, queue.queue_id): queue.min_offset
-                for queue in store._queues.by_key.values()
-            }
+            places = _beginnings(controller)
             self._world.record.count("trimmed_alone" if is_alone else "trimmed")
             if validators.alone is not None and is_alone:
                 # Clocks that are apart are set right when all is healed: then ages leap.
@@ -119,20 +121,25 @@ class Dropping:
             controller._retention.ask()
             world.record.count("retention_asked")
 
-    async def compact(self, controller: BrokerController) -> None:
+    async def compact(self, name: str, controller: BrokerController) -> None:
         """Have a broker drop all that a snapshot may stand for."""
         world = self._world
         before = controller.node.first_index
+        self._cut_short.add(name)
         try:
             await controller.compactor.compact(NO_LIMIT)
         except FatalError as error:  # as the dispatcher of requests does
             world.loop.call_exception_handler({"message": str(error), "exception": error})
             return
-        self._note({
-            (queue.topic, queue.queue_id): queue.min_offset
-            for queue in controller.store._queues.by_key.values()
-        })  # fmt: skip
+        self._cut_short.discard(name)
+        self._note(_beginnings(controller))
         world.record.count("compactions", int(controller.node.first_index > before))
+
+    def on_started(self, name: str, controller: BrokerController) -> None:
+        """Note what a broker dropped that ended in the midst of it: its queues begin there now."""
+        if name in self._cut_short:
+            self._cut_short.discard(name)
+            self._note(_beginnings(controller))
 
     def _note(self, places: dict[tuple[str, int], int]) -> None:
         dropped = self._world.clients_oracle.dropped
@@ -152,3 +159,9 @@ class Dropping:
             text = f"{name} drops the beginning of its log, and nobody has asked for it"
             world.findings.report(Violation("A22 dropped without a request", text, node=name))
         return is_forced
+
+
+def _beginnings(controller: BrokerController) -> dict[tuple[str, int], int]:
+    """Return where the queues of a broker begin, by topic and queue id."""
+    queues = controller.store._queues.by_key.values()
+    return {(queue.topic, queue.queue_id): queue.min_offset for queue in queues}

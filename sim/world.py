@@ -207,7 +207,7 @@ class World(Machines):
     def compact(self, name: str) -> None:
         """Have a broker of the group drop the beginning of its log, where it runs."""
         if self.node(name) is not None:
-            self.run_on(name, self.dropping.compact(self.controllers[name]))
+            self.run_on(name, self.dropping.compact(name, self.controllers[name]))
 
     # The life of the run
 
@@ -246,6 +246,7 @@ class World(Machines):
         self.dropping.listen(name, controller)
         try:
             await controller.start()
+            self.dropping.on_started(name, controller)
             await self.loop.create_future()
         except asyncio.CancelledError:
             await controller.stop()

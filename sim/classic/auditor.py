@@ -93,8 +93,10 @@ class ClassicAuditor:
         self.stage = "slaves do not have the log of the master"
         await _until(self._is_level)
         self.stage = "queues are not readable to their ends"
+        held = {row.queue[0] for row in world.pair.book.line.rows.values()}
         for topic in READ:
-            await self._read(puller, topic)
+            if topic in held:  # a topic without messages may be lost with the master's disk
+                await self._read(puller, topic)
         await _until(self._is_drained)
         await _until(self._has_tables)
         self.is_done = True

@@ -200,6 +200,8 @@ class Durable:
             return
         if replica.name in self._damaged or replica.is_corrupt or _disk(replica).has_failed_syncs():
             return
+        if replica.disk.blocked:
+            return  # it stands still in a call that hangs, though what comes behind it was computed
         self._held[replica.name] = (index, mark)
         if not is_synced(replica, mark.position, mark.size):
             raise Violation(

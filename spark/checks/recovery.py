@@ -73,8 +73,9 @@ def _tried(context: Context, windows: list[Span]) -> set[tuple[int, str]]:
 def check_availability(context: Context) -> CheckResult:
     """Return A61."""
     spans = fault_spans(context, SETTLE + 2 * context.history.tolerance)
-    over = context.sends.filter("t_cmp is not null")  # of others nobody knows what they ran into
-    rows = with_last_begun(context, over, F.col("t_cmp"), spans)
+    # What never ended may have run into whatever came later.
+    ended = F.coalesce("t_cmp", F.lit(2**63 - 1))
+    rows = with_last_begun(context, context.sends, ended, spans)
     counted = rows.filter("span is null or t_inv > span.over").agg(
         F.count(F.lit(1)).alias("quiet"), F.count(F.when(F.expr("outcome = 'ok'"), 1)).alias("ok")
     )

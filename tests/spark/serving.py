@@ -53,6 +53,21 @@ def refused_without_a_fault(run: HistoryBuilder, messages: list[Message]) -> Non
         run.send(outcome="fail", tries=["fail"])
 
 
+def never_ended(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Far from all faults nothing is heard of many sends."""
+    run.run["contract"]["availability_min"] = 0.9
+    for _ in range(40):
+        run.send(outcome="info", t_cmp=None)
+
+
+def never_ended_before_a_fault(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Nothing is heard of many sends, and then a fault comes: it may have been that."""
+    never_ended(run, messages)
+    run.clock += 60_000 * MS
+    run.fault("cut", ["n0", "n1"], run.clock, run.clock + 500 * MS)
+    run.clock += 60_000 * MS
+
+
 SERVICE_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "not back": ("A60", "invalid", not_back),
     "refused without a fault": ("A61", "invalid", refused_without_a_fault),

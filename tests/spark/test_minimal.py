@@ -37,6 +37,7 @@ from tests.spark.minimal import (
     write_together,
 )
 from tests.spark.reports import SPARK_MARKS, alarms, report_of
+from tests.spark.serving import never_ended, never_ended_before_a_fault
 
 pytestmark = SPARK_MARKS
 
@@ -128,6 +129,16 @@ def test_commit_far_behind_the_end_is_judged(session, tmp_path, offset):
     alone = check_history(load_history(run)).results
     assert alarms(report) == {"A2": 1}
     assert (alone["A2"].verdict, alone["A2"].count) == ("invalid", 1)
+
+
+@pytest.mark.parametrize("spoil", [never_ended, never_ended_before_a_fault])
+def test_sends_that_never_ended_count_as_they_do_in_process(session, tmp_path, spoil):
+    run = write_minimal(spoil, tmp_path)
+    (found,) = report_of(session, run, tmp_path, only=["A61"]).results
+    alone = check_history(load_history(run)).results["A61"]
+    assert (found.verdict, found.count, found.details) == (
+        alone.verdict, alone.count, alone.details,
+    )  # fmt: skip
 
 
 def test_refused_table_and_failing_check_leave_the_rest_standing(session, tmp_path, monkeypatch):

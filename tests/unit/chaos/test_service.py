@@ -6,7 +6,13 @@ from tests.spark.generate import MS, HistoryBuilder
 from tests.spark.kinds import KIND_VIOLATIONS, reading
 from tests.spark.leaders import elect, written_over
 from tests.spark.minimal import write_minimal
-from tests.spark.serving import back_in_time, healed_too_late_to_tell, not_back
+from tests.spark.serving import (
+    back_in_time,
+    healed_too_late_to_tell,
+    never_ended,
+    never_ended_before_a_fault,
+    not_back,
+)
 
 
 def results_of(spoil, path):
@@ -44,6 +50,13 @@ def test_sends_near_a_fault_do_not_count_against_the_floor(tmp_path):
         not_back(run, messages)
 
     found = results_of(spoil, tmp_path)["A61"]
+    assert (found.verdict, found.details) == ("valid", {"quiet": 12, "acknowledged": 12})
+
+
+def test_sends_that_never_ended_count_where_no_fault_came_after_them(tmp_path):
+    found = results_of(never_ended, tmp_path / "quiet")["A61"]
+    assert (found.verdict, found.details) == ("invalid", {"quiet": 52, "acknowledged": 12})
+    found = results_of(never_ended_before_a_fault, tmp_path / "fault")["A61"]
     assert (found.verdict, found.details) == ("valid", {"quiet": 12, "acknowledged": 12})
 
 

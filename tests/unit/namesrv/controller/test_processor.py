@@ -10,6 +10,8 @@ from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.rng import SystemRng
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from namesrv.controller.commands import Code, Outcome
 from namesrv.controller.config import ControllerConfig
 from namesrv.controller.liveness import Heard
@@ -27,14 +29,18 @@ class Connection:
         self.id = number
 
 
-def known_after_register(connection_id, address, monkeypatch, code="c"):
-    """Return whether the heartbeat of a replica at ``h:1``, over connection 1, still counts."""
+def controller_server():
     config = ControllerConfig(
         group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path="/nonexistent",
         bind_address="127.0.0.1",
     )  # fmt: skip
     machine = CLOCK, RealDisk(), SystemRng(7)
-    server = ControllerServer(config, SecuritySettings(), machine, 1)
+    return ControllerServer(config, SecuritySettings(), machine, 1)
+
+
+def known_after_register(connection_id, address, monkeypatch, code="c"):
+    """Return whether the heartbeat of a replica at ``h:1``, over connection 1, still counts."""
+    server = controller_server()
     asked = []
 
     async def decide(command):
@@ -65,3 +71,21 @@ def test_a_heartbeat_from_before_a_restart_counts_no_more(
 @pytest.mark.parametrize(("code", "known"), [("c", False), ("", False), ("of another", True)])
 def test_a_living_replica_is_not_forgotten_for_one_that_cannot_be_it(code, known, monkeypatch):
     assert known_after_register(2, "h:1", monkeypatch, code) is known
+
+
+def heard_after_beat_from(address, monkeypatch):
+    """Return the code of a heartbeat of replica 1, registered at ``h:1``, and whether it counts."""
+    server = controller_server()
+    group = Group(cluster="C", replicas={1: Replica(check_code="c", address="h:1")})
+    monkeypatch.setattr(Controller, "groups", {"a": group})
+    fields = {"brokerName": "a", "clusterName": "C", "brokerId": "1", "brokerAddr": address}
+    command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, ext_fields=fields)
+    answer = server.requests.commands[command.code](Connection(2), command)
+    return answer.code, server.controller.liveness.get("a", 1) is not None
+
+
+def test_a_heartbeat_from_another_address_says_nothing_of_a_replica(monkeypatch):
+    assert heard_after_beat_from("h:1", monkeypatch) == (0, True)
+    assert heard_after_beat_from("h:2", monkeypatch) == (2010, False)
+    with planted(BY_TESTS["switch-heartbeat-from-elsewhere"]):
+        assert heard_after_beat_from("h:2", monkeypatch) == (0, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from typing import TYPE_CHECKING
@@ -10,10 +11,12 @@ import pytest
 
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.ha.codec import BadStream
 from store.ha.config import HaConfig
+from store.ha.intake import DiskFull
 from store.ha.switch.codec import (
     EPOCH,
     HEADER,
@@ -171,6 +174,39 @@ def test_a_slave_refuses_the_master_of_another_epoch(tmp_path: Path) -> None:
         stale(slave)
 
 
+def test_a_slave_that_knows_a_later_epoch_takes_over_no_earlier_one(tmp_path: Path) -> None:
+    slave = Slave(tmp_path, epoch=1)
+    before = slave.epochs.epochs
+    with pytest.raises(BadStream, match="master of epoch 1, and this log knows 2"):
+        slave.welcome((1, 0), end=slave.ends[3])
+    with planted(BY_TESTS["switch-earlier-epoch-followed"]), pytest.raises(Surplus):
+        slave.welcome((1, 0), end=slave.ends[3])  # and would cut off what is of epoch 2
+    assert slave.epochs.epochs == before
+
+
+class FullDisk(RealDisk):
+    """A disk without space for another file."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no space left", path)
+
+
+def test_a_disk_that_is_full_when_a_master_comes_is_waited_for(tmp_path: Path) -> None:
+    slave = Slave(tmp_path)
+    slave.epochs._disk = FullDisk()
+    with pytest.raises(DiskFull):
+        newer(slave)
+    with planted(BY_TESTS["switch-full-disk-ends-the-slave"]), pytest.raises(FatalError):
+        newer(slave)
+    slave.epochs._disk = RealDisk()
+    newer(slave)
+    assert slave.epochs.epochs[-1].epoch == 3
+
+
+def newer(slave: Slave) -> None:
+    slave.welcome((1, 0), (2, slave.ends[1]), (3, slave.ends[3]), end=slave.ends[3])
+
+
 def surplus(slave: Slave) -> None:
     """Welcome by a master that took over when it had two messages."""
     slave.welcome((1, 0), (3, slave.ends[1]), end=slave.ends[3])
@@ -274,5 +310,16 @@ def test_a_master_counts_what_a_known_slave_confirms_in_its_epoch(tmp_path: Path
     again.connection_made(wire)  # type: ignore[arg-type]  # stands for one
     again.data_received(encode_hello(2))
     assert not wire.closed
+    assert in_sync.limit(end) == 0, "it may have lost it since"
+    master.on_report()
+    assert in_sync.limit(end) == 0, "the connection before says nothing any more"
     link.connection_lost(None)
+    with planted(BY_TESTS["switch-closed-link-confirms"]):
+        again.data_received(encode_report(0))
+        again.data_received(encode_report(end))
+        third = master.make_link()
+        third.connection_made(Wire())  # type: ignore[arg-type]  # stands for one
+        third.data_received(encode_hello(2))
+        master.on_report()
+        assert in_sync.limit(end) == end
     assert in_sync.wanted(end, 10**12) == {1}
