@@ -28,9 +28,9 @@ class Timeline:
 
     def slot(self, t: Column) -> Column:
         """Return the slot of a moment; null if the moment is not known."""
-        number = F.floor((t - F.lit(self.start)) / F.lit(self.width)).cast("int")
-        inside = F.greatest(F.least(number, F.lit(SLOTS - 1)), F.lit(0))
-        return F.when(number.isNotNull(), inside)
+        number = F.floor((t - F.lit(self.start)) / F.lit(self.width))
+        inside = F.greatest(F.least(number, F.lit(SLOTS - 1)), F.lit(0))  # a cast before it wraps
+        return F.when(number.isNotNull(), inside.cast("int"))
 
     def slots(self, low: Column, high: Column) -> Column:
         """Return the slots that an interval touches, as an array to explode."""
