@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.config import Role
 from broker.groups.new_groups import NewGroups
 from broker.limits import (
     ASKED_GROUPS_MAX,
@@ -148,9 +149,15 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
 
 
 def _build_queries(core: Core) -> QueryProcessor:
+    topics, is_slave = core.tables.topics, core.config.broker_role == Role.SLAVE
+
+    def exists(topic: str) -> bool:
+        # A slave that was never told its master's topics has their queues all the same.
+        return topics.exists(topic) or (is_slave and topics.is_bare)
+
     return QueryProcessor(
         core.store.reader,
-        core.tables.topics.exists,
+        exists,
         subscribed=core.tables.consumers.subscription,
         unique_max=core.config.default_query_max_num,
     )

@@ -211,6 +211,11 @@ class TopicTable(LargeTable):
         """Tell whether there is a topic, or may be one that is not in this table: the system's."""
         return topic in self.entries or self.is_system(topic)
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is no topic but those of the settings."""
+        return len(self.entries) <= len(self._system)
+
     def is_system(self, topic: str) -> bool:
         """Tell whether administration of this topic is refused."""
         return topic in _SYSTEM_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)

@@ -38,6 +38,9 @@ def test_a_slave_has_the_same_bytes_and_serves_reads(tmp_path: Path) -> None:
             refused = await slave.ask(310, b"x", **send_fields("T", 0, ""))
             assert refused.code == 14
             assert await slave.state() == "following"
+            # Nobody has told it a topic: `haMasterAddress` alone says nothing of tables.
+            assert [await slave.limits("T", queue) for queue in range(4)] == [(0, 150)] * 4
+            assert await slave.limits("U", 0) == (0, 0)
         theirs, ours = bytes_of(tmp_path / "m"), bytes_of(tmp_path / "s")
         assert len(theirs) > 2
         assert ours == theirs
