@@ -10,7 +10,7 @@ ARGS  ?=
 JOBS  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docker-image docker-demo docker-test interop fuzz bench relock clean
+.PHONY: help setup demo test check format docker-image docker-demo docker-test interop chaos fuzz bench relock clean
 
 help: ## Print this list
 	@echo "LedgerMQ: a Raft-replicated message broker that speaks RocketMQ's protocol."
@@ -53,6 +53,9 @@ docker-test: $(STAMP) ## Tests of the image and of the compose cluster (stops an
 
 interop: $(STAMP) ## Published clients on our cluster, our client on real brokers (needs Java, Maven and Go)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
+
+chaos: $(STAMP) ## Half an hour of faults: ten scenarios on processes, three in containers, one verdict page
+	@bash scripts/chaos.sh $(BIN)/ledgermq $(ARGS)
 
 fuzz: $(STAMP) ## Hostile frames against a real group and real name servers (three minutes)
 	@$(BIN)/ledgermq fuzz $(ARGS)
