@@ -148,6 +148,15 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-office-taken-without-a-code",
+        breaks="Whoever says the id and address of a living master takes its office.",
+        source="A forged 1003; RocketMQ 5 asks for no check code there.",
+        plant=patch(
+            "namesrv.controller.machine:_register",
+            ("command.other_alive and not command.check_code", "False"),
+        ),
+    ),
+    Mutant(
         name="switch-acknowledged-cut-off",
         breaks="A slave cuts off what was acknowledged, for a master that lacks it.",
         source="docs/adr/0020.",

@@ -122,6 +122,10 @@ def _register(group: Group, command: Register) -> Outcome:
             f"id {command.id} is in use at {known.address}; is this a copy of its directory?",
             group,
         )
+    if command.other_alive and not command.check_code:
+        # RocketMQ's brokers say none: theirs is believed once the one before has hung up.
+        remark = f"id {command.id} is in use; wait until it is gone, or say its check code"
+        return _refused(Code.ID_INVALID, remark, group)
     new = replace(known, address=command.address, ha_address=command.ha_address)
     master = NO_MASTER if command.id == group.master else group.master
     changed = replace(group, replicas={**group.replicas, command.id: new}, master=master)

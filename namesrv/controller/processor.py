@@ -362,10 +362,10 @@ class ControllerProcessor:
         }
 
     def _is_itself(self, name: str, one: int, check_code: str) -> bool:
-        """Tell whether who registers may be that replica; RocketMQ's say no check code here."""
+        """Tell whether who registers is that replica."""
         group = self._controller.groups.get(name)
         known = None if group is None else group.replicas.get(one)
-        return known is not None and check_code in ("", known.check_code)
+        return known is not None and check_code == known.check_code
 
     async def _decide(self, request: RemotingCommand, command: Command) -> RemotingCommand:
         try:

@@ -173,6 +173,18 @@ def test_a_copied_directory_does_not_take_the_place_of_a_living_broker():
     assert with_master().apply(register(2, address="elsewhere:1")).code is Code.SUCCESS
 
 
+def test_who_says_no_code_takes_no_living_master_its_office():
+    """RocketMQ's brokers say none: they wait until the controller hears of the old one no more."""
+    forged = register(1, other_alive=True)
+    machine = with_master()
+    assert machine.apply(forged).code is Code.ID_INVALID
+    assert machine.groups["a"].master == 1
+    assert machine.apply(register(1, other_alive=True, check_code="code-1")).code is Code.SUCCESS
+    assert with_master().apply(register(1)).group.master == 0
+    with planted(BY_TESTS["switch-office-taken-without-a-code"]):
+        assert with_master().apply(forged).group.master == 0
+
+
 def test_who_has_no_id_is_not_registered():
     assert with_master().apply(register(9)).code is Code.NOT_REGISTERED
     assert Machine().apply(register(1)).code is Code.GROUP_UNKNOWN
