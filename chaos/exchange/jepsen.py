@@ -16,6 +16,7 @@ from chaos.exchange.cells import CellError, key_of
 from chaos.exchange.edn import Keyword
 from chaos.exchange.quoting import cut, quoted
 from chaos.exchange.tables import RunWriter
+from chaos.history.domains import TOLERANCE_MAX_NS
 
 TOPIC: Final = "jepsen"
 GROUP: Final = "jepsen"
@@ -131,10 +132,8 @@ class JepsenRows:
     def add(self, op: Operation) -> None:
         """Take an operation. Errors: OperationError, CellError, FullError, OSError."""
         if type(op.process) is not int:
-            if op.f == QUEUES and isinstance(op.told, dict):
-                self._drained_as_told(op.told)
-                self.tolerance_ns = int(op.about.get(CLOCKS) or 0)
-                self.subscriptions = op.about.get(TAGS) or {}
+            if op.f == QUEUES:
+                self._ended_as_told(op)
             else:
                 self.ignored[op.f] += 1
         elif op.f in _SENDS:
@@ -264,16 +263,48 @@ class JepsenRows:
             return TOPIC, key
         return f"{TOPIC}-named", self._run.names.number("queue_id", f"{TOPIC}-named", repr(key))
 
-    def _drained_as_told(self, told: Mapping[str, Any]) -> None:
-        self._drain_told = True
-        for grp, queues in told.items():
-            for key, bounds in queues.items() if isinstance(queues, dict) else ():
-                topic, queue_id = self._place(key)
-                low, end, drained = bounds
-                self._run.add("drain", {
-                    "grp": str(grp), "topic": topic, "queue_id": queue_id, "min_off": low,
-                    "end_off": end, "read_to": end, "drained": drained,
-                })  # fmt: skip
+    def _ended_as_told(self, op: Operation) -> None:
+        """Take what our own export says of the end. Errors: OperationError, before any of it."""
+        told = _drained(op.told)
+        tolerance, tags = op.about.get(CLOCKS, 0), op.about.get(TAGS, {})
+        if type(tolerance) is not int or not 0 <= tolerance <= TOLERANCE_MAX_NS:
+            raise OperationError(
+                f":{CLOCKS} is {quoted(tolerance)}; write 0 to {TOLERANCE_MAX_NS} nanoseconds"
+            )
+        if not isinstance(tags, dict):
+            raise OperationError(f":{TAGS} is {quoted(tags)}; write {{group {{topic [tag ...]}}}}")
+        self._drain_told, self.tolerance_ns, self.subscriptions = True, tolerance, tags
+        for grp, key, low, end, drained in told:
+            topic, queue_id = self._place(key)
+            self._run.add("drain", {
+                "grp": grp, "topic": topic, "queue_id": queue_id, "min_off": low,
+                "end_off": end, "read_to": end, "drained": drained,
+            })  # fmt: skip
+
+
+def _drained(told: object) -> list[tuple[str, object, int | None, int | None, bool]]:
+    """Return how far groups have read: group, queue, where it begins and ends, whether to the end.
+
+    Errors: OperationError.
+    """
+    shape = "{group {queue [first end drained?]}}"
+    if not isinstance(told, dict):
+        raise OperationError(f":value of {QUEUES} is {quoted(told)}; write {shape}")
+    found = []
+    for grp, queues in told.items():
+        if not isinstance(queues, dict):
+            raise OperationError(f"the queues of {quoted(grp)} are {quoted(queues)}; write {shape}")
+        for key, bounds in queues.items():
+            if not isinstance(bounds, list) or len(bounds) != 3 or not _is_reading(*bounds):
+                raise OperationError(f"{quoted(key)} was read as {quoted(bounds)}; write {shape}")
+            found.append((str(grp), key, *bounds))
+    return found
+
+
+def _is_reading(low: object, end: object, drained: object) -> bool:
+    """Whether these are offsets, or nothing, and a yes or no."""
+    offsets = (one is None or (type(one) is int and 0 <= one < 1 << 62) for one in (low, end))
+    return all(offsets) and isinstance(drained, bool)
 
 
 def message_key(value: object, key: object = None) -> int:

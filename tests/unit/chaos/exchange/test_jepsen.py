@@ -177,6 +177,36 @@ def test_what_a_workload_does_not_say_is_named(ops, said, tmp_path):
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (":value 5", ":value of queues is 5"),
+        (":value nil", ":value of queues is None"),
+        (":value {0 5}", "the queues of 0 are 5"),
+        (":value {0 {0 5}}", "0 was read as 5"),
+        (":value {0 {0 [1 2]}}", "0 was read as [1, 2]"),
+        (":value {0 {0 [1 2 3]}}", "0 was read as [1, 2, 3]"),
+        (":value {0 {0 [-1 2 true]}}", "0 was read as [-1, 2, True]"),
+        (":value {} :clock-tolerance-ns :much", ":clock-tolerance-ns is 'much'"),
+        (":value {} :clock-tolerance-ns -1", ":clock-tolerance-ns is -1"),
+        (":value {} :subscriptions 7", ":subscriptions is 7"),
+    ],
+)
+def test_end_of_a_wrong_shape_is_named_and_ends_the_import_with_two(
+    members, said, tmp_path, capsys
+):
+    line = "{:type :info :f :queues :process :nemesis :time 9 " + members + "}"
+    history = tmp_path / "history.edn"
+    history.write_text(history_of(QUEUE) + line + "\n")
+    out = tmp_path / "run"
+    command = ["import", "--from", "jepsen-edn", str(history), "--out", str(out)]
+    assert run(command) == 2
+    told = capsys.readouterr().err
+    assert f"history.edn:{len(QUEUE) + 1}: " in told
+    assert said in told
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(("text", "said"), [("{:a", "no EDN: line 1"), ("\xff", "not UTF-8")])
 def test_what_is_no_edn_is_refused(text, said, tmp_path):
     (tmp_path / "history.edn").write_bytes(text.encode("latin-1"))
