@@ -24,7 +24,7 @@ from chaos.compare import compared, tables
 from chaos.demo import demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks
-from chaos.replay import NoPlan, about_run, scenario_of, settle
+from chaos.replay import NoPlan, about_run, not_taken, scenario_of, settle
 from chaos.run import convert_interrupted
 from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
 from chaos.scenarios.expand import expand
@@ -158,6 +158,8 @@ def _replay(run: Path, rest: Sequence[str], console: Console) -> int:
     """Make a recorded run again: the same scenario, seed and settings."""
     made = parser("ledgermq chaos replay")
     options = made.parse_args(rest)
+    written = vars(options).items()
+    given = {name: value for name, value in written if value != made.get_default(name)}
     try:
         about = about_run(run)
         scenario = scenario_of(about)
@@ -165,6 +167,8 @@ def _replay(run: Path, rest: Sequence[str], console: Console) -> int:
     except NoPlan as error:
         console.print(Text(str(error)), soft_wrap=True)
         return EXIT_USAGE
+    for line in not_taken(given, vars(options)):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
     return run_and_check(scenario, options)
 
 

@@ -6,12 +6,19 @@ not there any more, makes no difference. The choices are the same; the timing of
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from chaos.scenario import FLUSH, Scenario
+
+OF_RECORD: Final = ("seed", "backend", "mutant", "mode", "flush")
+"""Options that a replay takes from the record."""
+OF_PLAN: Final = ("seconds", "rate", "workload")
+"""Options of which the recorded plan is made already."""
+_WORDS: Final = {"mutant": "break"}
 
 
 class NoPlan(Exception):  # noqa: N818 - it says what is the matter
@@ -36,6 +43,22 @@ def scenario_of(about: dict[str, Any]) -> Scenario:
     except msgspec.ValidationError as error:
         what = "its plan is not one of this version"
         raise NoPlan(f"{what}: {error}") from error
+
+
+def not_taken(given: Mapping[str, Any], settled: Mapping[str, Any]) -> list[str]:
+    """Return a line for each option that was given and that the record of the run overrules.
+
+    ``given``: the options that somebody wrote, by name; ``settled``: what a replay takes of them.
+    """
+    found = []
+    for name, value in given.items():
+        option = f"--{_WORDS.get(name, name)} {value}"
+        if name in OF_PLAN:
+            found.append(f"{option} is not taken: the run is made again by its recorded plan")
+        elif name in OF_RECORD and value != settled[name]:
+            told = settled[name] if settled[name] is not None else "none"
+            found.append(f"{option} is not taken: the record says {told}")
+    return found
 
 
 def settle(options: argparse.Namespace, about: dict[str, Any], scenario: Scenario) -> None:

@@ -128,23 +128,29 @@ class Directory:
         return shutil.disk_usage(self.root).free
 
     def drop(self, outcomes: Iterable[Outcome], *, last: int, bytes_max: int) -> list[int]:
-        """Remove histories that are not to be kept; return the numbers of their runs."""
+        """Remove histories that are not to be kept; return the numbers of their runs.
+
+        What a failed run left counts like a history, whatever it is.
+        """
         known = list(outcomes)
         by_number = {one.job.number: one for one in known}
         sizes = {
             number: size
             for number, one in by_number.items()
-            if (self.run(one.job) / "tables").exists()
-            and (size := tree_bytes(self.run(one.job))) >= 0
+            if self._spare(one) and (size := tree_bytes(self.run(one.job))) >= 0
         }
         gone = histories_to_drop(known, sizes, last=last, bytes_max=bytes_max)
         for number in gone:
-            one = by_number[number]
-            kept = KEPT if one.verdict != "valid" else KEPT[:-1]
-            for path in sorted(self.run(one.job).iterdir()):
-                if path.name not in kept:
-                    _remove(path)
+            for path in self._spare(by_number[number]):
+                _remove(path)
         return gone
+
+    def _spare(self, one: Outcome) -> list[Path]:
+        """Return what a run has left beside what is always kept."""
+        kept = KEPT if one.verdict != "valid" else KEPT[:-1]
+        with contextlib.suppress(OSError):
+            return sorted(p for p in self.run(one.job).iterdir() if p.name not in kept)
+        return []
 
 
 def read_run(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -44,8 +44,11 @@ Matrix = dict[str, dict[str, Cell]]
 
 
 def order(bug: Bug, kinds: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return the scenarios of a bug, the likeliest first; ``kinds``: of faults, by scenario."""
-    names = list(bug.scenarios or kinds)
+    """Return the scenarios of a bug, the likeliest first; ``kinds``: of faults, by scenario.
+
+    Only those that ``kinds`` has, also of a bug that has scenarios of its own.
+    """
+    names = [name for name in bug.scenarios or kinds if name in kinds]
     first = FIRST if not bug.kinds else ()
     return sorted(
         names,

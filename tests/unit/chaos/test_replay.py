@@ -56,6 +56,23 @@ def test_seed_flush_bug_and_mode_are_those_of_the_run():
         replay.settle(options, {"plan": {}}, made)
 
 
+def test_options_that_the_record_overrules_are_told():
+    settled = {"seed": 7, "backend": "local", "mutant": None, "mode": "raft", "flush": "async"}
+    assert replay.not_taken({"seed": 7, "spark": False, "report": True}, settled) == []
+    assert replay.not_taken({"seed": 8, "mutant": "some-bug", "rate": 50.0}, settled) == [
+        "--seed 8 is not taken: the record says 7",
+        "--break some-bug is not taken: the record says none",
+        "--rate 50.0 is not taken: the run is made again by its recorded plan",
+    ]
+
+
+def test_replay_says_what_it_does_not_take(tmp_path, monkeypatch, capsys):
+    (tmp_path / "run.json").write_text(json.dumps(recorded(demo())))
+    monkeypatch.setattr("chaos.__main__.run_and_check", lambda _scenario, options: options.seed)
+    assert main(["replay", str(tmp_path), "--seed", "9", "--no-spark"]) == 7
+    assert "--seed 9 is not taken: the record says 7" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"plan": 3}'])
 def test_what_is_no_run_is_told(tmp_path: Path, text: str | None):
     if text is not None:

@@ -44,6 +44,12 @@ def test_the_likeliest_scenario_comes_first():
     assert order(Bug(name="x", scenarios=("pauses",)), KINDS) == ["pauses"]
 
 
+def test_a_bug_of_pairs_is_tried_only_in_scenarios_that_were_chosen():
+    pair = Bug(name="of-pairs", scenarios=("demo", "disks"))
+    assert order(pair, {"disks": frozenset()}) == ["disks"]
+    assert order(pair, {"pauses": frozenset()}) == []
+
+
 def test_every_bug_is_tried_in_each_scenario_before_any_is_tried_again():
     runs = [(one.job.mutant, one.job.scenario, one.job.seed) for one in played({})]
     assert runs[0] == (None, "baseline", 1)

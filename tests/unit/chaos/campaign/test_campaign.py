@@ -56,23 +56,6 @@ def test_every_scenario_is_tried_before_any_is_tried_twice():
     assert made[3].name == "00003-two-6"
 
 
-def test_scenarios_in_containers_come_behind_the_others_of_each_seed():
-    boxed = Settings(
-        scenarios=("one",), seeds=Seeds(5, 6), options=("--no-spark",), in_containers=("two",)
-    )
-    made = [job(boxed, number) for number in range(5)]
-    assert [(one.scenario, one.seed, one.place) for one in made[:4]] == [
-        ("one", 5, ""), ("two", 5, " in containers"), ("one", 6, ""), ("two", 6, " in containers"),
-    ]  # fmt: skip
-    assert made[1].options == ("--no-spark", "--backend", "docker")
-    assert made[4] is None
-    assert total(boxed, Bounds()) == 4
-    rows = coverage([over(number, job=made[number]) for number in range(4)])
-    assert set(rows) == {"one", "two in containers"}
-    everywhere = Settings(scenarios=(), in_containers=("two",), options=("--backend", "docker"))
-    assert job(everywhere, 0).options == ("--backend", "docker"), "said once is enough"
-
-
 @pytest.mark.parametrize(
     ("text", "seeds"), [("7", Seeds(7, 7)), ("1..20", Seeds(1, 20)), ("5..", Seeds(5, None))]
 )
@@ -254,17 +237,7 @@ def test_a_run_is_named_by_a_command_that_repeats_it():
 
 def asked(**given: object) -> SimpleNamespace:
     usual = {"scenario": None, "seeds": None, "spark": False, "workload": None, "rate": None}
-    usual |= {"in_containers": None}
     return SimpleNamespace(**usual | {"flush": None, "mutant": None, "backend": "local"} | given)
-
-
-def test_scenarios_in_containers_stay_when_a_campaign_goes_on(tmp_path: Path):
-    with Directory(tmp_path / "c") as directory:
-        begun = settle(directory, asked(scenario=["baseline"], in_containers=["demo"]))
-        assert (begun.scenarios, begun.in_containers, begun.many) == (("baseline",), ("demo",), 2)
-        assert settle(directory, asked()) == begun
-        with pytest.raises(WrongDirectory, match="2 scenarios"):
-            settle(directory, asked(in_containers=["zombies"]))
 
 
 def test_a_campaign_is_gone_on_with_only_as_what_it_is(tmp_path: Path):
@@ -307,3 +280,16 @@ def test_a_history_goes_and_what_is_told_of_the_run_stays(tmp_path: Path):
         ]  # fmt: skip
         assert directory.clear(bad.job)
         assert not directory.clear(bad.job)
+
+
+def test_what_a_failed_run_left_counts_and_goes(tmp_path: Path):
+    with Directory(tmp_path) as directory:
+        failed = over(0, "failed")
+        disk = directory.run(failed.job) / "nodes" / "n0"
+        disk.mkdir(parents=True)
+        (disk / "log").write_text("x" * 5000)
+        (directory.run(failed.job) / "run.json").write_text("{}")
+        assert directory.drop([failed], last=0, bytes_max=1 << 30) == []
+        assert directory.drop([failed], last=0, bytes_max=0) == [0]
+        assert [p.name for p in directory.run(failed.job).iterdir()] == ["run.json"]
+        assert directory.drop([failed], last=0, bytes_max=0) == [], "nothing is left to go"
