@@ -101,7 +101,7 @@ def show(report: Report, history: History, console: Console) -> None:
 def _check(history: History, options: argparse.Namespace, out: Path, progress: Console) -> Report:
     say = _quiet if options.json else progress.print
     say(f"checking {history.path}")
-    entries = _guess_entries(history)
+    entries = guess_entries(history)
     quick = history.rows("sends") + history.rows("deliveries") + entries < QUICK_ROWS_MAX
     with open_session(
         options.master,
@@ -114,7 +114,7 @@ def _check(history: History, options: argparse.Namespace, out: Path, progress: C
         return report
 
 
-def _guess_entries(history: History) -> int:
+def guess_entries(history: History) -> int:
     """Return about how many log entries the segments hold, from their allocated blocks."""
     try:
         replicas = find_replicas(history.path)
