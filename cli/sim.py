@@ -32,8 +32,6 @@ _APART = (
     ("mutants", "mutant", "bench", "elections"),
     ("mutants", "minutes", "overkill", "trace"),
     ("mode", "plan"),
-    ("mode", "mutants"),
-    ("mode", "mutant"),
     ("mode", "bench"),
     ("mode", "elections"),
 )
@@ -81,8 +79,8 @@ _ModeOption = Annotated[
     str | None,
     typer.Option(
         metavar="MODE",
-        help="Whose plans: raft, sync-master, async-master; every: all of them, the default of"
-        " campaigns. One seed alone is raft's.",
+        help="Whose plans: raft, sync-master, async-master, controller; every: all of them, the"
+        " default of campaigns. One seed alone, and planted bugs, are raft's.",
     ),
 ]
 _TraceOption = Annotated[bool, typer.Option("--trace", help="Print the trace, one line per event.")]
@@ -126,19 +124,21 @@ def sim(
 
     Example: ledgermq sim --seeds 1..100 --mode sync-master
 
+    Example: ledgermq sim --mutants --mode controller --jobs 2
+
     Example: ledgermq sim --minutes 10 --jobs 2
 
     Example: ledgermq sim --plan runs/sim/seed-7/plan.json
     """
     from cli import sim_report as report
-    from sim.campaign import EVERY
+    from sim.campaign import EVERY, RAFT
 
     _refuse_contradictions({
         "bench": bench, "elections": elections, "minutes": minutes, "mutant": mutant,
         "mutants": mutants, "overkill": overkill, "plan": plan, "seed": seed, "seeds": seeds,
         "trace": trace, "mode": mode,
     })  # fmt: skip
-    _check_mode(mode, is_one=seed is not None)
+    _check_mode(mode, is_one=seed is not None or mutants or mutant is not None)
     printer = report.Printer(as_json=as_json, planted=f" --mutant {mutant}" if mutant else "")
     if bench:
         code = report.bench(printer)
@@ -146,11 +146,11 @@ def sim(
         code = report.elections(printer, elections)
     elif plan is not None or seed is not None:
         chosen = report.load(plan) if plan else report.draw_plan(seed or 0, mode, overkill=overkill)
-        with report.bug(mutant):
+        with report.bug(mutant, mode or (report.mode_of(chosen) if mutant else RAFT)):
             code = report.one(printer, chosen, out, trace=trace, shrink=not no_shrink)
     elif mutants or mutant is not None:
         limits = _range(seeds) if seeds else None
-        code = report.mutants(printer, mutant, limits, jobs)
+        code = report.mutants(printer, mutant, limits, jobs, mode or RAFT)
     else:
         code = report.many(
             printer,
@@ -183,13 +183,13 @@ def _refuse_contradictions(options: Mapping[str, object]) -> None:
 
 
 def _check_mode(mode: str | None, *, is_one: bool) -> None:
-    """Refuse a mode that is none, or that is none of one run."""
+    """Refuse a mode that is none, or that is none of one run, or of one planted bug."""
     from sim.campaign import CHOICES, EVERY
 
     if mode is not None and mode not in CHOICES:
         raise typer.BadParameter(f"{mode!r} is none of {', '.join(CHOICES)}", param_hint="--mode")
     if is_one and mode == EVERY:
-        raise typer.BadParameter("one seed has one of the other modes", param_hint="--mode")
+        raise typer.BadParameter("takes one of the other modes here", param_hint="--mode")
 
 
 def _seeds(text: str | None, minutes: float | None) -> Iterable[int]:

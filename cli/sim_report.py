@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from mutants.patches import MUTANTS
 from mutants.planting import planted
 from sim.campaign import RAFT, Case, Totals, campaign, plan_of
-from sim.detect import SEEDS_MAX, Detection, known_seeds, measure, table
+from sim.detect import SEEDS_MAX, Detection, bugs_of, known_seeds, measure, table
 from sim.faults.plan import Plan, decode_plan, encode_plan
+from sim.faults.switch import CONTROLLER
 from sim.figures import measure_elections, measure_speed
 from sim.lamport import draw_lamport
 from sim.run import EXIT_CODES, Result, run_plan
@@ -76,14 +76,21 @@ def load(path: Path) -> Plan:
 
 
 @contextlib.contextmanager
-def bug(name: str | None) -> Iterator[None]:
+def bug(name: str | None, mode: str) -> Iterator[None]:
     """Have a bug planted while the block runs, none if there is no name."""
     if name is None:
         yield
         return
-    _check_known(name)
-    with planted(MUTANTS[name]):
+    _check_known(name, mode)
+    with planted(bugs_of(mode)[name]):
         yield
+
+
+def mode_of(plan: Plan) -> str:
+    """Return the mode that a plan is about."""
+    if plan.options.classic is not None:
+        return plan.options.classic.mode
+    return RAFT if plan.options.switch is None else CONTROLLER
 
 
 def one(printer: Printer, plan: Plan, out: Path, *, trace: bool, shrink: bool) -> int:
@@ -175,27 +182,30 @@ def bench(printer: Printer) -> int:
     return 0
 
 
-def mutants(printer: Printer, name: str | None, seeds: range | None, jobs: int) -> int:
-    """Plant bugs and count the seeds until each is found; returns 0 if all are."""
+def mutants(printer: Printer, name: str | None, seeds: range | None, jobs: int, mode: str) -> int:
+    """Plant the bugs of a mode and count seeds until each is found; returns 0 if all are."""
     if name is not None:
-        _check_known(name)
+        _check_known(name, mode)
     chosen = seeds or range(1, SEEDS_MAX + 1)
-    names = sorted(MUTANTS) if name is None else [name]
+    names = sorted(bugs_of(mode)) if name is None else [name]
     printer.say(f"{len(names)} planted bugs, seeds {chosen[0]}..{chosen[-1]} each")
 
     def report(detection: Detection, is_final: bool) -> None:
         if is_final:
             printer.say(detection.describe())
 
-    found = measure(names, seed_first=chosen[0], seeds_max=len(chosen), jobs=jobs, report=report)
+    found = measure(
+        names, seed_first=chosen[0], seeds_max=len(chosen), jobs=jobs, mode=mode, report=report
+    )
     printer.result("\n".join(table(found)), {"known_seeds": json.loads(known_seeds(found))})
     return 0 if all(one.found for one in found) else 1
 
 
-def _check_known(name: str) -> None:
-    if name not in MUTANTS:
+def _check_known(name: str, mode: str) -> None:
+    known = bugs_of(mode)
+    if name not in known:
         raise typer.BadParameter(
-            f"{name} is no planted bug; there are {', '.join(sorted(MUTANTS))}",
+            f"{name} is no planted bug of {mode}; there are {', '.join(sorted(known))}",
             param_hint="--mutant",
         )
 

@@ -18,6 +18,8 @@ from ledgermq.runtime.clock import SystemClock
 from sim.faults.classic import MODES
 from sim.faults.classic_draw import draw_classic, is_classic_too
 from sim.faults.draw import draw
+from sim.faults.switch import CONTROLLER
+from sim.faults.switch_draw import draw_switch, is_switch_too
 from sim.run import BROKEN, EXCEEDED, VALID, Result, run_plan
 
 if TYPE_CHECKING:
@@ -32,10 +34,10 @@ FAILURES_MAX: Final = 10
 """After so many failures a campaign ends early."""
 
 RAFT: Final = "raft"
-"""The mode of a plan about a group; the others are `MODES`."""
+"""The mode of a plan about a group; the others are `MODES` and `CONTROLLER`."""
 EVERY: Final = "every"
 """Each seed's plan about a group, and those of some seeds about master and slaves."""
-CHOICES: Final = (EVERY, RAFT, *MODES)
+CHOICES: Final = (EVERY, RAFT, *MODES, CONTROLLER)
 
 
 class Case(NamedTuple):
@@ -59,12 +61,16 @@ def cases(seeds: Iterable[int], mode: str) -> Iterator[Case]:
             classic = draw_classic(seed).options.classic
             assert classic is not None
             yield Case(seed, classic.mode)
+        if is_switch_too(seed):
+            yield Case(seed, CONTROLLER)
 
 
 def plan_of(case: Case, *, overkill: bool) -> Plan:
     """Return the plan of a run."""
     if case.mode == RAFT:
         return draw(case.seed, overkill=overkill)
+    if case.mode == CONTROLLER:
+        return draw_switch(case.seed)
     return draw_classic(case.seed, case.mode)
 
 

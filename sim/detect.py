@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ledgermq.runtime.clock import SystemClock
-from mutants.patches import MUTANTS
+from mutants.modes import SHOWN_BY
+from mutants.patches import ALL, MUTANTS
 from mutants.planting import planted
-from sim.faults.draw import draw
+from sim.campaign import RAFT, Case, plan_of
 from sim.run import BROKEN, run_plan
 
 if TYPE_CHECKING:
@@ -64,16 +65,21 @@ class Detection:
         return f"{self.mutant:32} NOT FOUND in {self.seeds} seeds"
 
 
-def run_mutant(name: str, seed: int, plan: Plan | None = None) -> Result:
+def bugs_of(mode: str) -> Mapping[str, Mutant]:
+    """Return the planted bugs that plans of a mode are to find."""
+    return MUTANTS if mode == RAFT else {name: ALL[name] for name in SHOWN_BY[mode]}
+
+
+def run_mutant(name: str, seed: int, plan: Plan | None = None, mode: str = RAFT) -> Result:
     """Run the default plan of a seed with a bug planted; without one if the name is empty.
 
     ``plan``: is run instead; a plan that was kept does not change with what is drawn.
     """
     if plan is None:
-        plan = draw(seed)
+        plan = plan_of(Case(seed, mode), overkill=False)
     if not name:
         return run_plan(plan)
-    with planted(MUTANTS[name]):
+    with planted(ALL[name]):
         return run_plan(plan)
 
 
@@ -85,17 +91,18 @@ def may_show(mutant: Mutant, plan: Plan) -> bool:
     return not needs or any(event.kind.value in needs for event in plan.events)
 
 
-def detect(name: str, seeds: Sequence[int]) -> Detection:
-    """Run seeds in order until one fails that passes without the bug."""
+def detect(name: str, seeds: Sequence[int], mode: str = RAFT) -> Detection:
+    """Run plans of a mode, seeds in order, until one fails that passes without the bug."""
     clock = SystemClock()
     started_ns = clock.monotonic_ns()
     count = 0
     for seed in seeds:
         count += 1
-        if not may_show(MUTANTS[name], draw(seed)):
+        if not may_show(ALL[name], plan_of(Case(seed, mode), overkill=False)):
             continue
-        result = _attempt(name, seed)
-        if result is not None and result.failed and result.verdict != BROKEN and _is_sound(seed):
+        result = _attempt(name, seed, mode)
+        is_found = result is not None and result.failed and result.verdict != BROKEN
+        if result is not None and is_found and _is_sound(seed, mode):
             wall_s = (clock.monotonic_ns() - started_ns) / 1e9
             return Detection(name, count, seed, result.oracle, result.text, wall_s)
     return Detection(name, count, wall_s=(clock.monotonic_ns() - started_ns) / 1e9)
@@ -107,6 +114,7 @@ def measure(
     seed_first: int = 1,
     seeds_max: int = SEEDS_MAX,
     jobs: int = 1,
+    mode: str = RAFT,
     report: Callable[[Detection, bool], None] = lambda _detection, _is_final: None,
 ) -> list[Detection]:
     """Return the detection of each mutant, in the order of ``names``.
@@ -116,6 +124,7 @@ def measure(
         seed_first: where each begins.
         seeds_max: after so many a mutant is given up.
         jobs: processes at a time.
+        mode: whose plans, see `sim.campaign`.
         report: called with the state of a mutant whenever a piece of its seeds has run, and
             whether that is the last of it.
     """
@@ -127,7 +136,7 @@ def measure(
         running: dict[Future[Detection], str] = {}
         while True:
             while len(running) < jobs and (task := search.next_task()) is not None:
-                running[executor.submit(detect, *task)] = task[0]
+                running[executor.submit(detect, *task, mode)] = task[0]
             if not running:
                 break
             done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -140,7 +149,7 @@ def table(detections: Sequence[Detection]) -> list[str]:
     """Render the matrix as the lines of a Markdown table, most hidden bug last."""
     rows = [
         f"| {d.mutant} | {d.seeds if d.found else f'not in {d.seeds}'} |"
-        f" {d.seed if d.found else ''} | {d.oracle} | {MUTANTS[d.mutant].breaks} |"
+        f" {d.seed if d.found else ''} | {d.oracle} | {ALL[d.mutant].breaks} |"
         for d in sorted(detections, key=lambda d: (not d.found, d.seeds, d.mutant))
     ]
     return [
@@ -160,16 +169,16 @@ def known_seeds(detections: Sequence[Detection]) -> str:
     return json.dumps(found, indent=1) + "\n"
 
 
-def _attempt(name: str, seed: int) -> Result | None:
+def _attempt(name: str, seed: int, mode: str) -> Result | None:
     """Run a seed; None where the bug breaks the simulator itself, which finds nothing by that."""
     try:
-        return run_mutant(name, seed)
+        return run_mutant(name, seed, mode=mode)
     except Exception:  # noqa: BLE001 - whatever a planted bug does to the harness
         return None
 
 
-def _is_sound(seed: int) -> bool:
-    result = _attempt("", seed)
+def _is_sound(seed: int, mode: str) -> bool:
+    result = _attempt("", seed, mode)
     return result is not None and not result.failed
 
 

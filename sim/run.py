@@ -30,6 +30,7 @@ from sim.oracles.base import Violation
 from sim.oracles.tasks import Ear, check_tasks
 from sim.standstill import StoodStill
 from sim.stepping import LIVENESS, run_audit, run_until
+from sim.switch.run import SwitchRun
 from sim.world import World
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
     """Run a plan from beginning to end. Errors: none that come of the cluster."""
     clock = SystemClock()
     with _quiet() as ear:
-        is_classic = plan.options.classic is not None
-        run = ClassicRun(plan, trace_lines) if is_classic else GroupRun(plan, trace_lines)
+        run = prepare(plan, trace_lines)
         ear.follow(run.world.findings, run.is_blocked)
         try:
             return _check(run, clock)
@@ -93,6 +93,15 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
                 run.world.close()
                 del run
                 gc.collect()
+
+
+def prepare(plan: Plan, trace_lines: bool) -> Run:  # noqa: FBT001 - as all runs
+    """Return the run of a plan, before anything happens."""
+    if plan.options.classic is not None:
+        return ClassicRun(plan, trace_lines)
+    if plan.options.switch is not None:
+        return SwitchRun(plan, trace_lines)
+    return GroupRun(plan, trace_lines)
 
 
 class Run(Protocol):

@@ -174,6 +174,10 @@ class World(Machines):
                 best = max(best or (node.term, name), (node.term, name))
         return best[1] if best is not None else None
 
+    def controller(self) -> str | None:
+        """Return None: a group elects by itself."""
+        return None
+
     def stop(self, name: str) -> None:
         """See `Machines.stop`; a broker that is to end may send its clients away."""
         if name in self.watch.replicas:

@@ -8,7 +8,7 @@ all. Source: docs/replication.md.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from chaos.history.payload import encode_body, make_key
 from ledgermq.client import (
@@ -26,11 +26,18 @@ from sim.record import AUDITOR
 from sim.workload import GROUP, LATER_TOPIC, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from broker.controller import BrokerController
+    from ledgermq.client import ClientConfig
     from sim.classic.clients import Sender
-    from sim.classic.world import ClassicWorld
     from sim.context import Host
+    from sim.faults.plan import Plan
+    from sim.loop import SimLoop
+    from sim.oracles.base import Findings
+    from sim.oracles.copies import Book, Copy
+    from sim.record import Record
+    from store.plain import PlainLog
 
 RETRY_S: Final = 0.1
 AUDITOR_PID: Final = 1 << 20
@@ -40,10 +47,92 @@ REFUSED_MS: Final = 8_000
 READ: Final = (TOPIC, LATER_TOPIC)
 
 
+class Addresses(Protocol):
+    """Settings of clients."""
+
+    def client_config(self, name: str) -> ClientConfig:
+        """Return those of a client."""
+        ...
+
+
+class Audit(Protocol):
+    """One broker; see `sim.oracles.pair.Broker`."""
+
+    copy: Copy
+    controller: BrokerController | None
+    is_up: bool
+
+    @property
+    def running(self) -> BrokerController:
+        """Return the production object."""
+        ...
+
+    @property
+    def log(self) -> PlainLog:
+        """Return its log."""
+        ...
+
+    @property
+    def is_following(self) -> bool:
+        """Return whether it follows a master."""
+        ...
+
+
+class Known(Protocol):
+    """What is known of the brokers; see `sim.oracles.pair.Pair`."""
+
+    replaced: set[tuple[str, int, int]]
+
+    @property
+    def brokers(self) -> Mapping[str, Audit]:
+        """Return them by host."""
+        ...
+
+    @property
+    def book(self) -> Book:
+        """Return their logs."""
+        ...
+
+
+class Audited(Protocol):
+    """A world with a master and slaves."""
+
+    plan: Plan
+    loop: SimLoop
+    record: Record
+    findings: Findings
+    hosts: dict[str, Host]
+    senders: dict[str, Sender]
+    done: dict[int, None]
+
+    @property
+    def layout(self) -> Addresses:
+        """Return where everything is."""
+        ...
+
+    @property
+    def master(self) -> str:
+        """Return the host of the master."""
+        ...
+
+    @property
+    def pair(self) -> Known:
+        """Return what is known of the brokers."""
+        ...
+
+    def brokers(self) -> Sequence[str]:
+        """Return the hosts of brokers."""
+        ...
+
+    def begin_anew(self, name: str) -> None:
+        """Take the log of a slave away."""
+        ...
+
+
 class ClassicAuditor:
     """Runs on the host ``auditor`` of the world."""
 
-    def __init__(self, world: ClassicWorld) -> None:
+    def __init__(self, world: Audited) -> None:
         self._world = world
         self._host: Host = world.hosts[AUDITOR]
         self.stage = "clients are busy"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ledgermq.client import ClientConfig, SendResult
     from sim.context import Host
-    from sim.faults.plan import Plan, Workload
+    from sim.faults.plan import Workload
     from sim.record import Record, Row
     from sim.workload import Op
 
@@ -42,25 +42,30 @@ SENDS: Final = frozenset({Kind.SEND, Kind.BATCH, Kind.BURST})
 
 
 class Sender:
-    """One host that sends."""
+    """One host that sends.
 
-    def __init__(
+    Args:
+        delay_p: how many sends are to be delivered later.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a world knows of a client
         self,
         name: str,
         number: int,
         config: ClientConfig,
         machine: Host,
         record: Record,
-        plan: Plan,
+        workload: Workload,
+        *,
+        delay_p: float,
     ) -> None:
         self.name = name
         self._pid = number + 1
         self._config = config
         self._machine = machine
         self._record = record
-        self._workload = plan.workload
-        assert plan.options.classic is not None
-        self._delay_p = plan.options.classic.delay_p
+        self._workload = workload
+        self._delay_p = delay_p
         self._tag = bytes.fromhex(record.tag)
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._tasks: dict[int, asyncio.Task[None]] = {}

@@ -35,6 +35,10 @@ class NoGroup:
         """Return no broker outside the group."""
         return ()
 
+    def controller(self) -> str | None:
+        """Return None: brokers have their roles from an operator."""
+        return None
+
     def node(self, name: str) -> None:
         """Return None: no replica runs there."""
 

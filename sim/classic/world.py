@@ -212,7 +212,15 @@ class ClassicWorld(NoGroup, Machines):
             await reader.run()
             return
         number = self.layout.producers.index(name)
-        sender = Sender(name, number, config, host, self.record, self.plan)
+        sender = Sender(
+            name,
+            number,
+            config,
+            host,
+            self.record,
+            self.plan.workload,
+            delay_p=self.classic.delay_p,
+        )
         self.senders[name] = sender
         now_ms = self.loop.now_ns // NS_PER_MS
         count = len(self.layout.producers)

@@ -14,7 +14,8 @@ from msgspec import structs
 from sim.faults.budget import within_budget
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
-from sim.faults.recipes import RECIPES, STOPPED, Drawn, Recipe
+from sim.faults.recipe import Drawn, Recipe
+from sim.faults.recipes import RECIPES, STOPPED
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.kinds import TAGS_ASKED, Odd
@@ -40,7 +41,9 @@ HUGE_P: Final = 0.03
 HUGE_BODY_MAX: Final = 1_000_000
 HUGE_SEGMENT_BYTES: Final = 4 << 20
 HUGE_RATE_PER_S: Final = 2.0
-EXTRA: Final = (Package.ALONE, Package.DERIVED, Package.BEHIND, Package.CLASSIC)
+EXTRA: Final = (
+    Package.ALONE, Package.DERIVED, Package.BEHIND, Package.CLASSIC, Package.SWITCH,
+)  # fmt: skip
 """Packages that are on beside the seed's own choice."""
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""

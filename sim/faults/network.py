@@ -52,8 +52,8 @@ class Partition(Effect):
         return sum(network.link(address(a), address(b)).stopped for a, b in pairs)
 
     def between(self, side: tuple[str, ...]) -> list[Pair]:
-        """Return the directions between some brokers and the others."""
-        rest = [name for name in self.target.brokers() if name not in side]
+        """Return the directions between some brokers, or name servers, and the others."""
+        rest = [name for name in self.peers() if name not in side]
         return [pair for a in side for b in rest for pair in both(a, b)]
 
     def shuffled_others(self) -> list[str]:

@@ -15,6 +15,7 @@ from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
 from sim.faults.further import Further
 from sim.faults.strain import Strain
+from sim.faults.switch import Switch
 from sim.faults.traffic import Broadcast, Delayed, Orderly, Retrying, Transactional
 from sim.kinds import Odd
 
@@ -50,6 +51,8 @@ class Package(Enum):
     """A replica is away for long, or has lost all, while the others drop what it lacks."""
     CLASSIC = "classic"
     """What happens to a master and its slaves, in plans that have them."""
+    SWITCH = "switch"
+    """What happens to brokers whose role controllers say, and to these, in plans that have them."""
 
 
 class FaultKind(Enum):
@@ -133,6 +136,8 @@ class Role:
     PRODUCER: Final = "producer"
     CONSUMER: Final = "consumer"
     NAMESRV: Final = "namesrv"
+    CONTROLLER: Final = "controller"
+    """The controller that leads, nobody where there are none."""
     ALL: Final = "all"
     """All brokers at once."""
 
@@ -231,6 +236,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Faults may go beyond what the contract promises to survive."""
     classic: Classic | None = None
     """A master and slaves in the place of the group; None: there is a group."""
+    switch: Switch | None = None
+    """Brokers whose role controllers say in its place, likewise."""
 
     @property
     def election_ms(self) -> int:
@@ -401,6 +408,7 @@ def _hosts(plan: Plan) -> set[str]:
             ("g", len(workload.late)),
             ("b", int(bool(options.alone))),
             ("a", 0 if options.classic is None else len(options.classic.names)),
+            ("a", 0 if options.switch is None else len(options.switch.names)),
             *((prefix, workload.members(prefix)) for prefix in MEMBERS),
         )
         for number in range(count)

@@ -5,42 +5,24 @@ above them, because that is where bugs are. Pure. Source: spec/proof.md 2, 2.1 (
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from sim.disk_rules import Op
 from sim.faults.classic import MASTER, SLAVES
 from sim.faults.plan import FaultKind, Options, Package, Role, Value
+from sim.faults.recipe import LOSS_MODES, SIDES, Drawn, Recipe
+from sim.faults.switch_recipes import SWITCH
 from sim.rng import SplitRng
 
 BLIP_P: Final = 0.3
 ALONE: Final = "b0"
 """The host of a broker outside the group."""
 MESSAGES: Final = ("heartbeats", "votes", "acks", "appends")
-SIDES: Final = ("both", "to", "from")
 HOW: Final = ("crash", "pause", "cut")
 """What happens to a name server."""
 WHICH: Final = ("one", "all")
 """Name servers that a fault is about."""
-LOSS_MODES: Final = ("lost", "torn", "reordered")
 CHANGING_STEPS: Final = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
-
-
-class Drawn(NamedTuple):
-    """What a recipe leaves open."""
-
-    target: str
-    for_ms: int
-    params: dict[str, Value]
-
-
-class Recipe(NamedTuple):
-    """One kind of fault of a package."""
-
-    kind: FaultKind
-    draw: Callable[[SplitRng, Options], Drawn]
-    weight: float = 1.0
-    is_overkill: bool = False
-    """It may exceed the contract however it is applied."""
 
 
 def _hold_ms(rng: SplitRng, options: Options) -> int:
@@ -356,6 +338,7 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.CLIENT_CRASH, _at(Role.CONSUMER), 1),
         Recipe(FaultKind.CLIENT_CRASH, _at(Role.PRODUCER), 1),
     ),
+    Package.SWITCH: SWITCH,
     Package.NAMESRV: (
         Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV), 2),
         Recipe(FaultKind.NAMESRV_PAUSE, _at(Role.NAMESRV)),

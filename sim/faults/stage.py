@@ -4,7 +4,7 @@ Also the base of all effects. Knows no single kind of fault.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sim.faults.plan import FaultEvent, Role
@@ -60,11 +60,12 @@ class Stage:
     def resolve(self, role: str, rng: SplitRng) -> tuple[str, ...]:
         """Return the hosts that a role stands for now; none if nobody plays it."""
         target = self.target
-        groups: dict[str, Callable[[], Sequence[str]]] = {
+        groups: dict[str, Callable[[], Iterable[str]]] = {
             Role.ALL: self.voters,
             Role.PRODUCER: lambda: _some([n for n in target.clients() if n.startswith("p")], rng),
             Role.CONSUMER: lambda: _some([n for n in target.clients() if n.startswith("c")], rng),
             Role.NAMESRV: lambda: _some(target.namesrvs(), rng),
+            Role.CONTROLLER: lambda: filter(None, (target.controller(),)),
             Role.RANDOM: lambda: _some(self.voters(), rng),
             Role.FOLLOWER: lambda: _some(self.followers(), rng),
             Role.FOLLOWER_0: lambda: self.followers()[:1],
@@ -163,8 +164,13 @@ class Effect(ABC):
         """Return the witness: a number that grows when the fault has an effect."""
 
     def others(self) -> tuple[str, ...]:
-        """Return the brokers but the first target."""
-        return tuple(name for name in self.target.brokers() if name != self.name)
+        """Return the other brokers than the first target; of a name server, the other ones."""
+        return tuple(name for name in self.peers() if name != self.name)
+
+    def peers(self) -> Sequence[str]:
+        """Return the brokers; if the first target is a name server, all of these."""
+        servers = self.target.namesrvs()
+        return servers if self.name in servers else self.target.brokers()
 
 
 def both(a: str, b: str) -> tuple[Pair, Pair]:

@@ -147,6 +147,10 @@ class Target(Protocol):
         """Return who leads."""
         ...
 
+    def controller(self) -> str | None:
+        """Return the controller that leads, None where none does."""
+        ...
+
     def peer_address(self, name: str) -> str:
         """Return ``host:port`` where a broker listens for its peers."""
         ...

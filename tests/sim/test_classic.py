@@ -5,6 +5,7 @@ The seeds were found by running seeds from 1 on with the bug planted. Each is ru
 
 import pytest
 
+from mutants.modes import SHOWN_BY
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from sim.campaign import run_seed
@@ -52,6 +53,12 @@ def test_same_seed_gives_the_same_run(mode):
     first, second = (run_seed(5, mode=mode, trace_lines=True) for _ in range(2))
     assert first.lines == second.lines
     assert (first.digest, first.events) == (second.digest, second.events)
+
+
+def test_the_bugs_of_the_modes_are_those_that_are_found():
+    shown = {mutant.name for mutant, *_ in KNOWN}
+    assert shown == set(SHOWN_BY[SYNC])
+    assert set(SHOWN_BY[ASYNC]) <= shown
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_same_seed_gives_the_same_run(seed):
     assert (first.digest, first.events) == (second.digest, second.events)
 
 
-def digest_in_process(seed: int, hash_seed: str) -> str:
-    words = [sys.executable, "-m", "cli", "sim", "--seed", str(seed), "--json"]
+def digest_in_process(seed: int, hash_seed: str, *options: str) -> str:
+    words = [sys.executable, "-m", "cli", "sim", "--seed", str(seed), "--json", *options]
     done = subprocess.run(
         words,
         capture_output=True,

@@ -8,6 +8,8 @@ from sim.faults.classic_draw import AWAY_MS, draw_classic, is_classic_too
 from sim.faults.draw import draw
 from sim.faults.plan import FaultKind, decode_plan, encode_plan
 from sim.faults.recipes import RECIPES, Package
+from sim.faults.switch import CONTROLLER
+from sim.faults.switch_draw import is_switch_too
 
 SEEDS = range(1, 121)
 
@@ -53,7 +55,10 @@ def test_a_seed_of_a_group_has_no_part_of_it():
 def test_a_campaign_runs_both_kinds_of_plans():
     both = list(cases(SEEDS, EVERY))
     assert [case.seed for case in both if case.mode == RAFT] == list(SEEDS)
-    others = [case for case in both if case.mode != RAFT]
+    assert [case.seed for case in both if case.mode == CONTROLLER] == [
+        seed for seed in SEEDS if is_switch_too(seed)
+    ]
+    others = [case for case in both if case.mode not in {RAFT, CONTROLLER}]
     assert [case.seed for case in others] == [seed for seed in SEEDS if is_classic_too(seed)]
     assert {case.mode for case in others} == set(MODES)
     assert 0.15 * len(SEEDS) < len(others) < 0.35 * len(SEEDS)
@@ -62,5 +67,8 @@ def test_a_campaign_runs_both_kinds_of_plans():
 @pytest.mark.parametrize("mode", [one for one in CHOICES if one != EVERY])
 def test_a_campaign_of_one_mode_runs_that_alone(mode):
     assert list(cases(range(1, 4), mode)) == [Case(1, mode), Case(2, mode), Case(3, mode)]
-    classic = plan_of(Case(1, mode), overkill=False).options.classic
-    assert (None if classic is None else classic.mode) == (None if mode == RAFT else mode)
+    options = plan_of(Case(1, mode), overkill=False).options
+    assert (None if options.classic is None else options.classic.mode) == (
+        mode if mode in MODES else None
+    )
+    assert (options.switch is None) == (mode != CONTROLLER)

@@ -1,0 +1,38 @@
+"""Which planted bugs plans of the simulator find that are about another mode than a Raft group.
+
+Tests find them, too (`mutants.patches.BY_TESTS`). Names of modes are those of ``ledgermq sim``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
+    "sync-master": (
+        "ha-acknowledged-before-the-slave",
+        "ha-counted-before-the-sync",
+        "ha-lack-not-told",
+        "ha-one-late-releases-all",
+        "ha-reported-before-written",
+        "ha-resumed-at-the-end",
+        "ha-sent-before-the-sync",
+        "ha-slave-far-behind-counts",
+        "ha-slave-silent-to-its-readers",
+        "ha-slave-that-has-gone-counts",
+        "ha-timeout-not-told",
+        "slave-not-asked-while-the-master-is-gone",
+    ),
+    "async-master": (
+        "ha-resumed-at-the-end",
+        "ha-slave-silent-to-its-readers",
+        "slave-not-asked-while-the-master-is-gone",
+    ),
+    "controller": (
+        "controller-entry-not-synced",
+        "controller-vote-not-kept",
+        "started-broker-stays-master",
+        "switch-asked-for-does-not-count",
+        "switch-longer-epoch-counts",
+        "switch-tail-kept",
+    ),
+}

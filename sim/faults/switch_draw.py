@@ -1,0 +1,230 @@
+"""From a seed to a plan about brokers that controllers switch. Pure.
+
+The stream is one of its own: what `sim.faults.draw` makes of the same seed does not depend on it.
+"""
+
+from typing import Final, Literal
+
+from msgspec import structs
+
+from sim.faults.draw import draw_package
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
+from sim.faults.switch import REPLICAS, SWITCH, Switch
+from sim.rng import SplitRng
+
+SHARE: Final = 0.2
+"""Seeds of a campaign that have such a plan, too."""
+CALM_P: Final = 0.03
+"""Plans without a fault."""
+WILD_P: Final = 0.5
+"""Plans with twice as many faults."""
+STORY_P: Final = 0.6
+"""Plans with a story: several faults that belong together, see `_STORIES`."""
+EVENTS_MAX: Final = 40
+FIRST_MS: Final = 7_000
+"""No story begins sooner: there is a master, and slaves are in sync."""
+LIVENESS_MS: Final = 120_000
+SEGMENT_BYTES: Final = 1 << 20
+SMALL_SEGMENT_BYTES: Final = 64 * 1024
+FLUSHES: Final[tuple[Literal["ASYNC_FLUSH", "SYNC_FLUSH"], ...]] = ("ASYNC_FLUSH", "SYNC_FLUSH")
+CONTROLLERS: Final = 3
+LAG_MS: Final = 400
+"""What a slave lacks is written within so long."""
+
+
+def is_switch_too(seed: int) -> bool:
+    """Tell whether a campaign runs a plan about controllers beside that of the seed."""
+    return SplitRng(seed).split(SWITCH).split("too").chance(SHARE)
+
+
+def draw_switch(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    rng = SplitRng(seed).split(SWITCH)
+    options = _draw_options(rng.split("options"))
+    is_calm = rng.split("calm").chance(CALM_P)
+    events = [] if is_calm else draw_package(rng.split("faults"), Package.SWITCH, options)
+    if rng.split("wild").chance(WILD_P) and not is_calm:
+        events += draw_package(rng.split("more faults"), Package.SWITCH, options)
+    if rng.split("story").chance(STORY_P) and not is_calm:
+        options, events = _with_story(rng.split("chapters"), options, events)
+    events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
+    workload = _draw_workload(rng.split("workload"))
+    return Plan(seed=seed, options=options, workload=workload, events=tuple(events))
+
+
+def _event(
+    kind: FaultKind, target: str, at_ms: int, for_ms: int, seed: int, **params: float | str
+) -> FaultEvent:
+    return FaultEvent(
+        at_ms=at_ms, kind=kind, package=Package.SWITCH, target=target, for_ms=for_ms, seed=seed,
+        params=params,
+    )  # fmt: skip
+
+
+def _with_story(
+    rng: SplitRng, options: Options, events: list[FaultEvent]
+) -> tuple[Options, list[FaultEvent]]:
+    """Return the same with faults that belong together, and nothing else meanwhile."""
+    switch = options.switch
+    assert switch is not None
+    begin_ms = rng.split("begin").randint(FIRST_MS, FIRST_MS + 4_000)
+    story = rng.split("which").choice(_STORIES)
+    chapters = story(rng.split("events"), switch, begin_ms)
+    end_ms = max(one.end_ms for one in chapters) + 2 * switch.silence_ms
+    others = [one for one in events if one.end_ms < begin_ms - 500 or one.at_ms > end_ms]
+    safety_ms = max(options.safety_ms, end_ms)
+    return structs.replace(options, safety_ms=safety_ms), [*others, *chapters]
+
+
+def _seed(rng: SplitRng) -> int:
+    return rng.split("seed").randint(0, (1 << 31) - 1)
+
+
+def _tail(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """A master that its slaves do not reach goes on writing, dies, and comes back when another is.
+
+    What it wrote alone has to go.
+    """
+    master, seed = rng.split("master").choice(switch.names[:2]), _seed(rng)
+    gone_ms = at_ms + rng.split("gone").choice((LAG_MS, LAG_MS * 2))
+    away_ms = int(switch.silence_ms * rng.split("away").choice((1.5, 2.5)))
+    cut = rng.split("cut").choice((FaultKind.ISOLATE, FaultKind.ISOLATE, FaultKind.ONE_WAY))
+    params: dict[str, float | str] = {"side": "from", "acks": 1} if cut is FaultKind.ONE_WAY else {}
+    return [
+        _event(cut, master, at_ms, gone_ms - at_ms + 50, seed, **params),
+        _event(FaultKind.CRASH, master, gone_ms, away_ms, seed),
+    ]
+
+
+def _again(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """The same twice, with the brokers in both roles: tails of several epochs."""
+    first = _tail(rng.split("first"), switch, at_ms)
+    later_ms = max(one.end_ms for one in first) + rng.split("later").choice((300, 1_500, 4_000))
+    return [*first, *_tail(rng.split("second"), switch, later_ms)]
+
+
+def _undecided(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """No majority of the controllers runs; a slave is gone meanwhile, and the master after it."""
+    seed, long_ms = _seed(rng), int(switch.silence_ms * rng.split("long").choice((0.8, 1.5, 3.0)))
+    slave, master = rng.split("order").sample(switch.names, 2)
+    kind = rng.split("kind").choice((FaultKind.CRASH, FaultKind.PAUSE, FaultKind.ISOLATE))
+    return [
+        _event(FaultKind.NAMESRV_CRASH, "ns0", at_ms, long_ms, seed),
+        _event(FaultKind.NAMESRV_CRASH, "ns1", at_ms + 50, long_ms, seed + 1),
+        _event(kind, slave, at_ms + 100, long_ms, seed + 2),
+        _event(FaultKind.CRASH, master, at_ms + long_ms - 100, switch.silence_ms, seed + 3),
+    ]
+
+
+def _cut_off(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """A master reaches its slaves and clients, and no controller: another one is elected."""
+    seed, master = _seed(rng), rng.split("master").choice(switch.names[:2])
+    long_ms = int(switch.silence_ms * rng.split("long").choice((1.2, 2.0, 4.0)))
+    side = rng.split("side").choice(("both", "to", "from"))
+    return [
+        _event(FaultKind.NAMESRV_CUT, master, at_ms, long_ms, seed, which="all", side=side, acks=1)
+    ]
+
+
+def _behind(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """A slave is away until it is out of the set, comes back, and the master dies meanwhile."""
+    seed, slave = _seed(rng), rng.split("slave").choice(switch.names)
+    away_ms = int(max(switch.behind_max_ms, 1_000) * rng.split("away").choice((1.2, 2.0)))
+    back_ms = at_ms + away_ms
+    early_ms = rng.split("early").choice((-800, -200, 0, 100, 300, 700, 1_500))
+    kinds = (FaultKind.ISOLATE, FaultKind.ISOLATE, FaultKind.CRASH, FaultKind.PAUSE)
+    kind = rng.split("kind").choice(kinds)
+    return [
+        _event(kind, slave, at_ms, away_ms, seed),
+        _event(FaultKind.DELAY, slave, back_ms, 2_000, seed + 1, base_ms=100, loss=0.0),
+        _event(FaultKind.CRASH, "leader", back_ms + early_ms, switch.silence_ms * 2, seed + 2),
+    ]
+
+
+def _leaderless(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """The controller that leads dies, or is cut off, in the middle of a switch."""
+    seed, wait_ms = _seed(rng), rng.split("wait").choice((0, 20, 60, 150, 500))
+    kind = rng.split("kind").choice(
+        (FaultKind.NAMESRV_CRASH, FaultKind.ISOLATE, FaultKind.POWER_LOSS, FaultKind.NAMESRV_PAUSE)
+    )
+    params: dict[str, float | str] = {"mode": "lost"} if kind is FaultKind.POWER_LOSS else {}
+    long_ms = rng.split("long").choice((500, 2_000, 5_000))
+    return [
+        _event(FaultKind.CRASH, "leader", at_ms, switch.silence_ms, seed),
+        _event(kind, "controller", at_ms + wait_ms, long_ms, seed + 1, **params),
+    ]
+
+
+def _blackout(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """All controllers lose their power at once, while a switch is under way or just over."""
+    seed, wait_ms = _seed(rng), rng.split("wait").choice((20, 100, 400, 1_000))
+    mode = rng.split("mode").choice(("lost", "torn", "reordered"))
+    back = rng.split("back")
+    return [
+        _event(FaultKind.CRASH, "leader", at_ms, switch.silence_ms, seed),
+        *(
+            _event(
+                FaultKind.POWER_LOSS,
+                f"ns{number}",
+                at_ms + wait_ms + number,
+                back.split(str(number)).choice((100, 600, 2_000)),
+                seed + 1 + number,
+                mode=mode,
+            )
+            for number in range(CONTROLLERS)
+        ),
+    ]
+
+
+_STORIES: Final = (_tail, _tail, _again, _undecided, _cut_off, _behind, _leaderless, _blackout)
+
+
+def _draw_options(rng: SplitRng) -> Options:
+    silence_ms = rng.split("silence").choice((1_200, 2_500))
+    flush = rng.split("flush").weighted(FLUSHES, (0.4, 0.6))
+    is_mixed = rng.split("mixed").chance(0.25)
+    switch = Switch(
+        brokers=rng.split("brokers").weighted((2, 3), (0.5, 0.5)),
+        flush=rng.split("other flush").choice(FLUSHES) if is_mixed else flush,
+        silence_ms=silence_ms,
+        beat_ms=rng.split("beat").choice((100, 400)),
+        poll_ms=rng.split("poll").choice((100, 500)),
+        behind_max_ms=rng.split("behind").choice((700, 1_500, 4_000)),
+        in_sync_min=rng.split("min").weighted((1, 2), (0.85, 0.15)),
+        slave_timeout_ms=rng.split("timeout").choice((200, 1_000, 3_000)),
+        heartbeat_ms=rng.split("heartbeat").choice((200, 500)),
+        batch_bytes=rng.split("batch").choice((1024, 32 * 1024)),
+        delay_p=rng.split("delays").choice((0.0, 0.1)),
+    )
+    assert set(switch.names) <= set(REPLICAS)
+    return Options(
+        switch=switch,
+        namesrvs=CONTROLLERS,
+        flush_disk_type=flush,
+        segment_bytes=rng.split("segments").weighted(
+            (SEGMENT_BYTES, SMALL_SEGMENT_BYTES), (0.85, 0.15)
+        ),
+        queue_file_bytes=rng.split("queue files").choice((400, 20_000)),
+        safety_ms=rng.split("safety").choice((14_000, 20_000, 30_000)),
+        liveness_ms=LIVENESS_MS,
+        max_wait_ack_ms=rng.split("ack").choice((500, 2_500)),
+        checkpoint_ms=rng.split("checkpoints").choice((300, 5_000)),
+        clock_spread_ms=rng.split("clocks").choice((0, 0, 300)),
+        delay_levels="1s 2s 4s",
+    )
+
+
+def _draw_workload(rng: SplitRng) -> Workload:
+    return Workload(
+        rate_per_s=rng.split("rate").choice((6.0, 15.0)),
+        producers=rng.split("producers").randint(1, 2),
+        consumers=rng.split("consumers").randint(1, 2),
+        queues=rng.split("queues").choice((1, 4)),
+        ordered_queues=0,
+        batch_p=rng.split("batches").choice((0.0, 0.2)),
+        burst_p=rng.split("bursts").choice((0.0, 0.2)),
+        burst_max=rng.split("burst max").choice((8, 40)),
+        body_max=rng.split("bodies").choice((128, 1_024, 4_096)),
+        compact_p=0.0,
+        commit_on_pull=rng.split("commits").chance(0.5),
+    )

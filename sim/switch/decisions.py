@@ -1,0 +1,102 @@
+"""What the controllers decide: the same everywhere, and by the rules on which nothing is lost.
+
+A decision is a command of their log, known as soon as one of them applies it. It is judged by what
+was decided before it, and by the logs of the brokers. Source: docs/adr/0020.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from namesrv.controller.commands import Elect, encode_command
+from namesrv.controller.state import encode_state
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from namesrv.controller.commands import Command, Outcome
+    from namesrv.controller.machine import Machine
+    from namesrv.controller.state import Group
+
+
+class Decision(NamedTuple):
+    """One command, and all groups as it left them."""
+
+    command: bytes
+    state: bytes
+    first: str
+    """Which controller applied it first."""
+
+
+class Decisions:
+    """The log of the controllers, as far as anybody has applied it.
+
+    Args:
+        name: of the brokers.
+        on_change: hears of the group before and after each decision that changes it.
+    """
+
+    differ_name: Final = "A35 controllers differ"
+    outside_name: Final = "A36 elected from outside the in-sync set"
+    epoch_name: Final = "A32 epoch of a master"
+
+    def __init__(self, name: str, on_change: Callable[[Group | None, Group], None]) -> None:
+        self._name = name
+        self._on_change = on_change
+        self._made: dict[int, Decision] = {}
+        self.last = 0
+        """Index of the last one."""
+        self.group: Group | None = None
+        """The brokers, as was decided last."""
+        self.masters: dict[int, int] = {}
+        """Id of the master of each epoch."""
+
+    def on_applied(
+        self, host: str, index: int, machine: Machine, command: Command, outcome: Outcome
+    ) -> None:
+        """A controller has applied a command. Errors: `Violation`."""
+        found = Decision(encode_command(command), encode_state(machine.groups), host)
+        known = self._made.setdefault(index, found)
+        if known is not found:
+            if known[:2] != found[:2]:
+                raise Violation(
+                    self.differ_name,
+                    f"{host} applies {found.command.decode()} as number {index}, and "
+                    f"{known.first} applied {known.command.decode()}; they have "
+                    f"{found.state.decode()} and {known.state.decode()}",
+                )
+            return
+        if index <= self.last:
+            raise Violation(
+                self.differ_name,
+                f"{host} applies a command as number {index}; {self.last} had been applied without",
+            )
+        self.last = index
+        after = machine.groups.get(self._name)
+        if outcome.changed and after is not None:
+            before, self.group = self.group, after
+            self._judge(before, after, command)
+            self._on_change(before, after)
+
+    def _judge(self, before: Group | None, after: Group, command: Command) -> None:
+        """Judge a change by the rules."""
+        known = self.masters.setdefault(after.master_epoch, after.master) if after.master else 0
+        if after.master and known != after.master:
+            raise Violation(
+                "A30 two masters of one epoch",
+                f"{known} was the master of epoch {after.master_epoch}, now {after.master} is",
+            )
+        if before is None:
+            return
+        if after.master_epoch < before.master_epoch or after.in_sync_epoch < before.in_sync_epoch:
+            raise Violation(self.epoch_name, f"{before} is followed by {after}")
+        if after.master_epoch == before.master_epoch:
+            return
+        if before.master_epoch and after.master not in before.in_sync:
+            raise Violation(
+                self.outside_name,
+                f"{after.master} is elected, and {before.in_sync} were in sync",
+            )
+        if not isinstance(command, Elect) or after.master_epoch != before.master_epoch + 1:
+            raise Violation(self.epoch_name, f"{command} begins epoch {after.master_epoch}")

@@ -1,0 +1,457 @@
+"""Brokers that controllers switch: what is acknowledged, read, kept and cut, after each event.
+
+What counts must be on the disk of every replica of the in-sync set that the controllers have
+decided, and stays in the log of every later master. Logs are read from the bytes on the disks, sets
+and epochs from the decisions; what brokers believe of them is not asked.
+Source: docs/replication.md, automatic switch; docs/adr/0020.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from broker.modes.assignment import AsMaster
+from broker.modes.switched import SwitchedSlave
+from sim.oracles.base import Findings, Violation, guarded
+from sim.oracles.brokers import SUCCESS
+from sim.oracles.copies import Copy, Files
+from sim.switch.lines import EpochLine, Lines
+from store.plain import PlainLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from broker.controller import BrokerController
+    from broker.switch.broker import SwitchingBroker
+    from namesrv.controller.state import Group
+    from sim.context import Process
+    from sim.disk import SimDisk
+    from sim.oracles.copies import Row
+    from sim.switch.decisions import Decisions
+
+EPOCH_FILE: Final = "/store/epochFileCheckpoint"
+IDENTITY_FILE: Final = "/store/brokerIdentity.json"
+NS_PER_MS: Final = 1_000_000
+NONE: Final = (-1, -1, -1)
+
+
+class Replica:
+    """One broker as it is now."""
+
+    def __init__(self, name: str, disk: SimDisk, segment_bytes: int, *, is_synced: bool) -> None:
+        self.name = name
+        self.disk = disk
+        self.is_synced = is_synced
+        """Whether it promises only what it has synced."""
+        self.copy = Copy(name, Files(disk, segment_bytes))
+        """Its log."""
+        self.process: Process | None = None
+        self.switching: SwitchingBroker | None = None
+        self.controller: BrokerController | None = None
+        """The broker of its role, None while it has none."""
+        self.is_up = False
+        """Whether its log is open, and has been read."""
+        self.line: EpochLine | None = None
+        """Of a master: that of its epoch."""
+        self.key = NONE
+        self.committed = 0
+        self.is_wiped = False
+
+    @property
+    def running(self) -> BrokerController:
+        """The broker of its role."""
+        assert self.controller is not None
+        return self.controller
+
+    @property
+    def log(self) -> PlainLog:
+        """Its log."""
+        log = self.running.mode.log
+        assert isinstance(log, PlainLog)
+        return log
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of its role, 0 without one."""
+        role = None if self.switching is None else self.switching.role
+        return 0 if role is None else role.epoch
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it is the master of its epoch."""
+        return self.switching is not None and isinstance(self.switching.role, AsMaster)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether it follows a master whose log it has found to be its own."""
+        mode = None if self.controller is None else self.controller.mode
+        return isinstance(mode, SwitchedSlave) and mode._ha.is_following
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its process stands still because the disk does not answer."""
+        return self.process is not None and self.process.alive and self.process.is_blocked
+
+    @property
+    def disk_id(self) -> int:
+        """Id that its directory has; 0: none."""
+        data = bytes(self.disk.look(IDENTITY_FILE))
+        return int(json.loads(data)["brokerId"]) if data else 0
+
+    def epochs_on_disk(self) -> list[tuple[int, int]]:
+        """Return the epochs of its log that a loss of power leaves, and where each begins.
+
+        While a call for the disk hangs nothing of the process goes on, and what it has asked for
+        is taken for done.
+        """
+        hangs = self.hangs
+        data = self.disk.look(EPOCH_FILE) if hangs else self.disk.durable(EPOCH_FILE)
+        data = bytes(data or b"")
+        rows = (line.split(b"-") for line in data.split(b"\n")[2:] if line)
+        return [(int(epoch), int(start)) for epoch, start in rows]
+
+
+class Kept:
+    """A record that somebody was told is stored, or was handed."""
+
+    __slots__ = ("how", "row", "told_ns")
+
+    def __init__(self, row: Row, how: str, told_ns: int) -> None:
+        self.row, self.how, self.told_ns = row, how, told_ns
+
+
+class Replicas:
+    """All oracles about the logs of brokers that controllers switch.
+
+    Args:
+        disks: of the brokers, by name.
+        is_synced: by broker, whether it promises only what it has synced.
+        broker_at: returns the host of a ``host:port``.
+        now_ns: the virtual time.
+    """
+
+    lost_name: Final = "A1 acknowledged or read, but lost"
+    early_name: Final = "A38 counted before the in-sync set had it"
+    unsynced_name: Final = "A38 counted before it was synced"
+    served_name: Final = "A40 answer of a replica"
+    fence_name: Final = "A30 two masters of one epoch"
+    epochs_name: Final = "A34 epochs of a log"
+    grown_name: Final = "A36 in sync without what was acknowledged"
+
+    def __init__(  # noqa: PLR0913 - what a world knows
+        self,
+        disks: dict[str, SimDisk],
+        is_synced: dict[str, bool],
+        segment_bytes: int,
+        findings: Findings,
+        *,
+        broker_at: Callable[[str], str],
+        now_ns: Callable[[], int],
+        count: Callable[[str], None],
+    ) -> None:
+        self.findings = findings
+        self._broker_at = broker_at
+        self._now_ns = now_ns
+        self._count = count
+        self.brokers = {
+            name: Replica(name, disk, segment_bytes, is_synced=is_synced[name])
+            for name, disk in disks.items()
+        }
+        self.book = Lines({name: one.copy for name, one in self.brokers.items()})
+        self.decisions: Decisions
+        """Set by who makes this."""
+        self.kept: dict[int, Kept] = {}
+        """By position, what may never be lost."""
+        self.replaced: set[tuple[str, int, int]] = set()
+        """Places in queues whose messages were lost, as they may be."""
+        self.excused = 0
+        """How many times a master began that had lost something, as it may."""
+
+    # Lives
+
+    def begin(self, name: str, switching: SwitchingBroker, process: Process) -> Callable[[], None]:
+        """Follow a process that starts; return what is to be called after each of its events."""
+        broker = self.brokers[name]
+        broker.process = process
+        broker.switching, broker.controller, broker.is_up = switching, None, False
+
+        def after_event() -> None:
+            if switching.running is not broker.controller:
+                broker.controller, broker.is_up, broker.line = switching.running, False, None
+            if broker.controller is None or not broker.log._opened:
+                return
+            if broker.is_up:
+                self._look(broker)
+            else:
+                self._boot(broker)
+
+        return after_event
+
+    @guarded
+    def end(self, name: str) -> None:
+        """Read what a process has written last that is killed now."""
+        broker = self.brokers[name]
+        line = broker.line
+        if broker.is_up and not broker.is_wiped and line is not None:
+            for position, data in broker.copy.files.read(broker.copy.end):
+                self._written(broker, line, position, data)
+        broker.is_up, broker.controller, broker.switching, broker.line = False, None, None, None
+
+    def on_power_loss(self, name: str) -> None:
+        """A broker that has been killed loses what it has not synced."""
+        broker = self.brokers[name]
+        changes, names = broker.disk.unsynced()
+        if not broker.is_synced and (changes or names):
+            broker.copy.is_damaged = True
+
+    def on_wipe(self, name: str) -> None:
+        """A broker that has been killed loses all."""
+        broker = self.brokers[name]
+        broker.is_wiped = broker.copy.is_damaged = True
+
+    def _boot(self, broker: Replica) -> None:
+        """Read a log that was just opened, in whatever role."""
+        log, copy = broker.log, broker.copy
+        self.book.reread(copy, log.first_position, log.end_position)
+        broker.is_up, broker.is_wiped = True, False
+        broker.key = NONE
+        # A master opens with what it has; all of that counts in its epoch.
+        broker.committed = copy.end if broker.is_master else log.committed_position
+        self._check_epochs(broker, copy.base)
+        if broker.is_master:
+            self._begin_epoch(broker)
+        self._look(broker)
+
+    def _begin_epoch(self, broker: Replica) -> None:
+        """A master begins. Errors: `Violation`: it may not, or lacks what was acknowledged."""
+        epoch, other = broker.epoch, self.book.of_epoch(broker.epoch)
+        if other is not None:
+            raise Violation(self.fence_name, f"{broker.name} begins epoch {epoch} again")
+        decided = self.decisions.masters.get(epoch)
+        if decided != broker.disk_id:
+            raise Violation(
+                self.fence_name,
+                f"{broker.name} has id {broker.disk_id} and is master in epoch {epoch}, of which "
+                f"{decided} is the master",
+            )
+        self._check_kept(broker)
+        broker.line = self.book.begin(epoch, broker.copy)
+        broker.copy.lines = {broker.line.number}
+        broker.copy.is_damaged = False
+        self._count("epochs")
+        if broker.epochs_on_disk() != list(broker.line.starts):
+            raise Violation(
+                self.epochs_name,
+                f"{broker.name} begins with the epochs {broker.line.starts}, and has synced "
+                f"{broker.epochs_on_disk()}",
+            )
+
+    def _check_kept(self, broker: Replica) -> None:
+        """A new master has all that counted, unless its disk has lost it."""
+        copy = broker.copy
+        lost = [at for at, one in self.kept.items() if not self.book.has(copy, at, one.row.data)]
+        if not lost:
+            return
+        first = min(lost)
+        one = self.kept[first]
+        if not copy.is_damaged:
+            raise Violation(
+                self.lost_name,
+                f"{broker.name} begins epoch {broker.epoch} with a log that ends at {copy.end}; "
+                f"what lies at {first} was {one.how} "
+                f"{(self._now_ns() - one.told_ns) // NS_PER_MS} ms before",
+            )
+        self.excused += 1
+        self._count("ends_lost")
+        for at in lost:
+            row = self.kept.pop(at).row
+            self.replaced.add((*row.queue, row.offset))
+        for line in self.book.lines:
+            self.replaced |= {
+                (*row.queue, row.offset) for at, row in line.rows.items() if at >= first
+            }
+
+    # Looks
+
+    @guarded
+    def _look(self, broker: Replica) -> None:
+        log, copy = broker.log, broker.copy
+        key = (log.end_position, log.own_position, log.committed_position)
+        if key == broker.key:
+            return
+        begin = copy.end
+        if key[0] > begin:
+            if broker.line is not None:
+                for position, data in copy.files.read(begin, key[0]):
+                    self._written(broker, broker.line, position, data)
+            else:
+                if begin == 0 and log.first_position:
+                    copy.forget(log.first_position)
+                self.book.follow(copy, key[0])
+                self._check_followed(broker)
+                self._check_repaired(broker)
+            self._check_epochs(broker, begin)
+        broker.key = key
+        self._check_counted(broker, key[2])
+
+    @staticmethod
+    def _written(broker: Replica, line: EpochLine, position: int, data: bytes) -> None:
+        line.add(position, data, 0)
+        broker.copy.add(position, line.rows[position])
+
+    def _check_followed(self, broker: Replica) -> None:
+        """What a slave has taken is the log of the master of the epoch that it follows."""
+        line = self.book.of_epoch(broker.epoch)
+        if line is None or line.number not in broker.copy.lines:
+            raise Violation(
+                self.book.diverged_name,
+                f"{broker.name} follows the master of epoch {broker.epoch}, and its log, up to "
+                f"{broker.copy.end}, is not the beginning of that one's",
+                node=broker.name,
+            )
+
+    def _check_repaired(self, broker: Replica) -> None:
+        """A slave that has all that its master has is whole again."""
+        copy, line = broker.copy, self.book.of_epoch(broker.epoch)
+        if copy.is_damaged and not copy.base and line is not None and copy.end >= line.end:
+            copy.is_damaged = False
+
+    def _check_epochs(self, broker: Replica, begin: int) -> None:
+        """The epochs on a disk say of each record under which master it was written."""
+        copy, found = broker.copy, broker.epochs_on_disk()
+        line = self.book.lines[max(copy.lines)] if broker.line is None else broker.line
+        assert isinstance(line, EpochLine), line
+        for position in line.between(begin, copy.end):
+            told = next((one for one, start in reversed(found) if start <= position), 0)
+            if told != line.epoch_at(position):
+                raise Violation(
+                    self.epochs_name,
+                    f"{broker.name} has synced the epochs {found}, and what lies at {position} was "
+                    f"written in epoch {line.epoch_at(position)}",
+                )
+
+    def _check_counted(self, broker: Replica, committed: int) -> None:
+        """What a broker counts as committed it dispatches: the whole in-sync set has it."""
+        if committed <= broker.committed:
+            return
+        begin, broker.committed = broker.committed, committed
+        line = broker.line or self.book.of_epoch(broker.epoch)
+        if line is None:
+            return
+        for position in line.between(begin, committed):
+            self._check_held(broker, line.rows[position], position, "counts")
+
+    # Who has what
+
+    def members(self, group: Group | None = None) -> Iterator[Replica]:
+        """Yield the in-sync replicas by the last decision whose disks are whole."""
+        group = group or self.decisions.group
+        if group is None:
+            return
+        for one in group.in_sync:
+            broker = self.brokers[self._broker_at(group.replicas[one].address)]
+            if broker.disk_id == one and not broker.copy.is_damaged:
+                yield broker
+
+    def unsettled(self) -> str:
+        """Return which master waits for an answer about its in-sync set; nothing if none does."""
+        for broker in self.brokers.values():
+            role = None if broker.switching is None else broker.switching.role
+            if isinstance(role, AsMaster) and (role.in_sync.asked or role.in_sync.is_unclear):
+                return f"{broker.name} waits for another in-sync set"
+        return ""
+
+    def _check_held(self, broker: Replica, row: Row, position: int, what: str) -> None:
+        """Each in-sync replica has a record that counts now. Errors: `Violation`."""
+        size = len(row.data)
+        for member in self.members():
+            if not self.book.has(member.copy, position, row.data):
+                raise Violation(
+                    self.early_name,
+                    f"{broker.name} {what} what lies at {position}, {size} bytes, in epoch "
+                    f"{broker.epoch}; {member.name} is in sync, and its log ends at "
+                    f"{member.copy.end} or is another",
+                )
+            # A start that hangs writes again what it has read, and what is there stays.
+            is_due = member.is_synced and not member.hangs
+            if is_due and not member.copy.files.is_durable(position, size):
+                raise Violation(
+                    self.unsynced_name,
+                    f"{broker.name} {what} what lies at {position}, {size} bytes; {member.name} "
+                    "has SYNC_FLUSH, and may lose it now",
+                )
+
+    def _keep(self, position: int, row: Row, how: str) -> None:
+        """Take that a record must not be lost from now on. Errors: `Violation`."""
+        known = self.kept.setdefault(position, Kept(row, how, self._now_ns()))
+        if known.row.data != row.data:
+            raise Violation(
+                self.lost_name,
+                f"what lies at {position} is {how}; another record there was {known.how} before",
+            )
+
+    @guarded
+    def on_decided(self, before: Group | None, after: Group) -> None:
+        """The controllers have changed something: whoever is in sync has what counted."""
+        if before is not None and before.in_sync == after.in_sync:
+            return
+        if before is not None and before.master_epoch == after.master_epoch:
+            grown = len(after.in_sync) > len(before.in_sync)
+            self._count("sets_grown" if grown else "sets_shrunk")
+        last = max(self.kept, default=None)
+        if last is None:
+            return
+        row = self.kept[last].row
+        for member in self.members(after):
+            if not self.book.has(member.copy, last, row.data):
+                raise Violation(
+                    self.grown_name,
+                    f"{member.name} is in sync since epoch {after.master_epoch}, set "
+                    f"{after.in_sync_epoch}; its log ends at {member.copy.end}, and what lies at "
+                    f"{last} was {self.kept[last].how}",
+                )
+
+    # What is answered
+
+    def on_stored(self, name: str, code: int, position: int) -> None:
+        """A broker answers a send. Errors: `Violation`."""
+        broker = self.brokers[name]
+        line = broker.line
+        row = None if line is None else line.rows.get(position)
+        if row is None:
+            raise Violation(
+                self.lost_name,
+                f"{name} answers {code} for {position}, which its log does not have as a master's",
+            )
+        if code != SUCCESS:
+            self._count(f"told_{code}")
+            return
+        self._check_held(broker, row, position, "acknowledges")
+        self._keep(position, row, "acknowledged")
+
+    def on_served(self, name: str, records: bytes) -> None:
+        """A broker hands out records: they are its log's, and count. Errors: `Violation`."""
+        broker, at = self.brokers[name], 0
+        while at < len(records):
+            size = int.from_bytes(records[at : at + 4], "big")
+            data = records[at : at + size]
+            position = int.from_bytes(data[28:36], "big")
+            if size <= 0 or not self.book.has(broker.copy, position, data):
+                raise Violation(
+                    self.served_name, f"{name} hands out what its log does not have at {position}"
+                )
+            line = self.book.lines[max(broker.copy.lines)]
+            row = line.rows[position]
+            if position not in self.kept:
+                self._check_held(broker, row, position, "hands out")
+            self._keep(position, row, "handed out")
+            at += size
+
+    def check_end_of_queue(self, name: str, queue: tuple[str, int], told: int) -> None:
+        """A broker says where a queue ends: not behind what it has. Errors: `Violation`."""
+        copy = self.brokers[name].copy
+        end = copy.queue_ends.get(queue, 0)
+        if copy.base == 0 and told > end:
+            text = f"{name} says that {queue} ends at {told}; by its log it does at {end}"
+            raise Violation(self.served_name, text)
