@@ -244,7 +244,7 @@ class ConsumerOffsetTable(LargeTable):
 
     def readers(self) -> Iterator[tuple[str, str]]:
         """Walk over topic and group of all that is kept or accepted; survives changes meanwhile."""
-        for key in [*self._applied, *(self._pending.keys() - self._applied.keys())]:
+        for key in self._keys():
             topic, _, group = key.rpartition("@")
             yield topic, group
 
@@ -311,9 +311,13 @@ class ConsumerOffsetTable(LargeTable):
         if not pending:
             del self._pending[key]
 
+    def _keys(self) -> list[str]:
+        """Return all keys, in the order in which they came: files and answers have that one."""
+        return [*self._applied, *(key for key in self._pending if key not in self._applied)]
+
     def rows(self) -> Iterator[tuple[str, dict[int, int]]]:
         """Walk over the keys and all that is known under them; survives changes meanwhile."""
-        for key in [*self._applied, *(self._pending.keys() - self._applied.keys())]:
+        for key in self._keys():
             yield key, {**self._applied.get(key, {}), **self._pending.get(key, {})}
 
 

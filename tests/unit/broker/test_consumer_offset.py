@@ -187,3 +187,13 @@ def test_a_snapshot_holds_only_what_is_applied(table: ConsumerOffsetTable) -> No
     other.restore(table.snapshot())
     assert other.query("g", "T", 0) == 5
     assert len(other) == 1
+
+
+def test_rows_come_in_the_order_of_the_commits_whatever_the_hashes(
+    table: ConsumerOffsetTable,
+) -> None:
+    groups = [f"group{number}" for number in range(20)]
+    for group in groups:
+        table.commit(group, "orders", 0, 1)
+    assert [key for key, _ in table.rows()] == [f"orders@{group}" for group in groups]
+    assert list(table.readers()) == [("orders", group) for group in groups]
