@@ -18,7 +18,7 @@ from rich.text import Text
 
 from chaos.campaign import command as campaign
 from chaos.campaign import shrink
-from chaos.catalogue.contracts import RAFT
+from chaos.catalogue.contracts import CONTROLLER, RAFT
 from chaos.checker.compose import EXIT_USAGE
 from chaos.compare import compared, tables
 from chaos.demo import demo_of, parser, run_and_check, workload_of
@@ -31,6 +31,7 @@ from chaos.scenarios.expand import expand
 from chaos.scenarios.library import find, shipped
 from chaos.scenarios.schema import WrongScenario, load
 from chaos.show import show_verdict
+from chaos.switch_scenarios import switch_disks
 from chaos.verdict import check_in_process, combine, write_verdict
 from ledgermq.runtime.clock import SystemClock
 
@@ -39,8 +40,10 @@ SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "baseline": lambda o: replace(
         baseline(seconds=o.seconds or ROUND_S, rate=o.rate, workload=workload_of(o)), mode=o.mode
     ),
-    "disks": lambda o: disks(
-        mode=o.mode, rounds=o.rounds or 2, rate=o.rate, workload=workload_of(o)
+    "disks": lambda o: (
+        switch_disks(rounds=o.rounds or 2, rate=o.rate, workload=workload_of(o))
+        if o.mode == CONTROLLER
+        else disks(mode=o.mode, rounds=o.rounds or 2, rate=o.rate, workload=workload_of(o))
     ),
     "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate, workload=workload_of(o)),
     "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate, workload=workload_of(o)),

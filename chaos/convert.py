@@ -43,7 +43,7 @@ def convert(run: Path, run_row: Row) -> Tables:
 def collect(run: Path, run_id: str) -> Tables:
     """Return the rows of all recordings of a run, by table."""
     tables: Tables = {name: [] for name in ("events", "deliveries", "acks", "raft_probe")}
-    tables |= {"faults": [], "drain": [], "answers": [], "txn": []}
+    tables |= {"faults": [], "drain": [], "answers": [], "txn": [], "masters": []}
     for path in sorted((run / "raw").glob("*.jsonl")):
         for _, table, row in read_recording(path):
             row["run_id"] = run_id

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.backends.base import ClusterFailed
-from chaos.catalogue.contracts import MODES, RAFT, SYNC_MASTER
+from chaos.catalogue.contracts import CONTROLLER, MODES, RAFT, SYNC_MASTER
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.convert import read_table
 from chaos.hints import has_target, program
@@ -30,6 +30,8 @@ from chaos.record import DamagedRecording
 from chaos.run import convert_interrupted, run_scenario
 from chaos.scenario import ROUND_S, WORKLOADS, Scenario, demo, flush_of
 from chaos.show import show_verdict
+from chaos.switch_scenarios import ROUND_S as SWITCH_ROUND_S
+from chaos.switch_scenarios import switch_demo
 from chaos.verdict import (
     CombinedVerdict,
     SparkOutcome,
@@ -49,7 +51,11 @@ SPARK_LIMIT_MAX_S = 86_400.0
 EXIT_INTERRUPTED = 130
 """As shells say it of a command that Ctrl-C ended."""
 EXIT_TERMINATED = 143
-PLANTED = {RAFT: "ack-before-quorum", SYNC_MASTER: "ha-acknowledged-before-the-slave"}
+PLANTED = {
+    RAFT: "ack-before-quorum",
+    SYNC_MASTER: "ha-acknowledged-before-the-slave",
+    CONTROLLER: "switch-acknowledged-alone",
+}
 """A bug that shows in the demo of a mode. What an asynchronous master may lose hides most."""
 
 
@@ -71,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def demo_of(options: argparse.Namespace) -> Scenario:
     """Return the demo of the mode that is asked for."""
     about = {"rate": options.rate, "workload": workload_of(options)}
+    if options.mode == CONTROLLER:
+        return switch_demo(seconds=options.seconds or SWITCH_ROUND_S, **about)
     if options.mode != RAFT:
         return pair_demo(mode=options.mode, seconds=options.seconds or PAIR_ROUND_S, **about)
     return demo(seconds=options.seconds or ROUND_S, **about)

@@ -37,7 +37,7 @@ def load_history(run: Path) -> History:
         name: reader.read(name)
         for name in (
             "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
-            "answers", "txn",
+            "answers", "txn", "masters",
         )
     }  # fmt: skip
     problems += [f"{run / 'tables'}: {line}" for line in clock_complaints(tables)]
@@ -73,6 +73,7 @@ def load_history(run: Path) -> History:
         drain=tables["drain"],
         raft_events=tables["raft_event"],
         probes=tables["raft_probe"],
+        masters=tables["masters"],
         replicas=replicas,
         coverage=numbers_of(coverage) if isinstance(coverage, dict) else None,
         subscriptions=tags_by_group(about.get("subscriptions")),

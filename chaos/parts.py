@@ -10,6 +10,7 @@ from typing import Any
 
 from chaos.backends.base import Cluster
 from chaos.catalogue.contracts import RAFT
+from chaos.decisions import DecisionProbe
 from chaos.members import Plan
 from chaos.probe import NodeStatus, Probe
 from chaos.record import Recorder
@@ -48,6 +49,8 @@ class Parts:
     recorder: Recorder
     workers: Workers
     probe: Probe
+    decisions: DecisionProbe | None = None
+    """Where controllers choose masters: writes down what they say."""
     clock: SystemClock
     problems: list[str] = field(default_factory=list)
     exits: list[dict[str, Any]] = field(default_factory=list)

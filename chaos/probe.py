@@ -6,7 +6,7 @@ trusts nothing a node says beyond showing it. Source: spec/proof.md 4.1 (probe),
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.backends.base import Cluster
@@ -22,9 +22,11 @@ LAG_ENTRIES_MAX = 200
 """A node that is this far behind still counts as caught up: commits go on while one asks."""
 LAG_BYTES_MAX = 1 << 20
 """The same of a slave, whose log is told in bytes."""
-LEADER, MASTER, SLAVE = "leader", "master", "slave"
+LEADER, MASTER, SLAVE, FOLLOWER = "leader", "master", "slave", "follower"
 _CLASSIC = {"ASYNC_MASTER": MASTER, "SYNC_MASTER": MASTER, "SLAVE": SLAVE}
 """The role of a broker that elects nobody, by the mode that it tells."""
+_CONTROLLED = {"CONTROLLED_MASTER": LEADER, "CONTROLLED_SLAVE": FOLLOWER}
+"""The role of one that has it from controllers; its term is the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,12 @@ class NodeStatus:
     last_index: int = -1
     follows: bool = True
     """Of a slave: whether it is connected to its master, and has the same log."""
+    is_plain: bool = False
+    """Whether its log is told in bytes."""
+    replica: int = -1
+    """Its id, by which controllers know it."""
+    in_sync: frozenset[int] | None = None
+    """Of a master that has its role from controllers: the ids of who is in sync."""
 
     @property
     def leads(self) -> bool:
@@ -51,9 +59,10 @@ class NodeStatus:
 
     def keeps_up(self, head: "NodeStatus") -> bool:
         """Tell whether it follows this leader or master, and lacks little."""
-        lag_max = LAG_ENTRIES_MAX if head.role == LEADER else LAG_BYTES_MAX
+        lag_max = LAG_BYTES_MAX if head.is_plain else LAG_ENTRIES_MAX
         is_near = self.commit >= head.commit - lag_max
-        return self.ok and self.follows and self.term == head.term and is_near
+        is_in_sync = head.in_sync is None or self.replica in head.in_sync
+        return self.ok and self.follows and self.term == head.term and is_near and is_in_sync
 
 
 class Probe:
@@ -128,16 +137,27 @@ class Probe:
             return NodeStatus(node=node, t_ns=t1, ok=False), row
         row["boot_id"] = str(answer.get("boot_id", ""))
         row |= {column: answer.get(column) for column in _COLUMNS}
-        role = _CLASSIC.get(str(answer.get("mode")))
+        mode = str(answer.get("mode"))
+        role = _CLASSIC.get(mode) or _CONTROLLED.get(mode)
         if role is not None:
-            row["term"] = row["last_term"] = None  # theirs means nothing
+            row["term"] = answer.get("epoch") if mode in _CONTROLLED else None
+            row["last_term"] = None  # theirs means nothing
         row["role"] = role or str(answer.get("role") or "").lower() or None
-        told = answer.get("following")
-        state = told.get("state") if isinstance(told, dict) else None
-        return _status(node, t1, row, follows=role != SLAVE or state == "following"), row
+        return replace(_status(node, t1, row), **_of_replication(answer, is_plain=bool(role))), row
 
 
-def _status(node: str, t_ns: int, row: dict[str, Any], *, follows: bool) -> NodeStatus:
+def _of_replication(answer: dict[str, Any], *, is_plain: bool) -> dict[str, Any]:
+    """Return what a status says of master and slave."""
+    told, members, replica = (answer.get(key) for key in ("following", "in_sync", "broker_id"))
+    return {
+        "follows": not isinstance(told, dict) or told.get("state") == "following",
+        "is_plain": is_plain,
+        "replica": replica if isinstance(replica, int) else -1,
+        "in_sync": frozenset(members) if isinstance(members, list) else None,
+    }
+
+
+def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
     def number(column: str, default: int) -> int:
         value = row.get(column)
         return value if isinstance(value, int) else default
@@ -153,7 +173,6 @@ def _status(node: str, t_ns: int, row: dict[str, Any], *, follows: bool) -> Node
         commit=number("commit", -1),
         first_index=number("first_index", 0),
         last_index=number("last_index", -1),
-        follows=follows,
     )
 
 

@@ -16,13 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.base import Cluster, ClusterFailed, ClusterSpec
+from chaos.backends.base import Cluster, ClusterFailed, ClusterSpec, Overseen
+from chaos.backends.controlled import LocalControlled
 from chaos.backends.local import LocalCluster
 from chaos.backends.pair import LocalPair
-from chaos.catalogue.contracts import MODES, RAFT, copies
+from chaos.catalogue.contracts import CONTROLLER, MODES, RAFT, copies
 from chaos.churn import change_members
 from chaos.closing import Closing
 from chaos.convert import convert
+from chaos.decisions import DecisionProbe
 from chaos.dump import dump_events, dump_replicas
 from chaos.generator import Script, Stream
 from chaos.history.payload import run_tag
@@ -72,6 +74,8 @@ RECORDED = (
     "raft_event",
 )
 """Tables that every run of ours has: one that is missing later was taken away."""
+MASTERS = "masters"
+"""The one that a run with controllers has besides."""
 COUNTS_EVERY_S = 0.25
 
 
@@ -85,7 +89,8 @@ def make_cluster(spec: ClusterSpec, backend: str) -> Cluster:
         return DockerCluster(spec)
     if backend != "local":
         raise ClusterFailed(f"no backend is called {backend!r}")
-    return LocalCluster(spec) if spec.mode == RAFT else LocalPair(spec)
+    kinds = {RAFT: LocalCluster, CONTROLLER: LocalControlled}
+    return kinds.get(spec.mode, LocalPair)(spec)
 
 
 async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> Path:
@@ -106,6 +111,7 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         mode=mode.name,
         group=group_of(mode.name),
         nodes=tuple(f"n{number}" for number in range(mode.nodes)),
+        name_servers=mode.name_servers,
         flush=scenario.flush,
         mutant=mutant,
         seed=options.seed,
@@ -125,6 +131,9 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
             recorder=recorder,
             workers=Workers(run, options.mutant),
             probe=Probe(cluster, recorder, clock),
+            decisions=(
+                DecisionProbe(cluster, recorder, clock) if isinstance(cluster, Overseen) else None
+            ),
             clock=clock,
             t0_wall_us=clock.wall_ms() * 1000,
         )
@@ -150,6 +159,8 @@ async def _live(parts: Parts) -> None:
     parts.phase("start", f"{nodes} brokers, name servers, backend {parts.cluster.backend}")
     await parts.cluster.start()
     parts.probe.start()
+    if parts.decisions is not None:
+        parts.decisions.start()
     await _create_topic(parts)
     load = scenario.workload
     await workers.start("consumer", consumer_specs(parts.plan))
@@ -183,6 +194,8 @@ async def _put_down(parts: Parts) -> None:
     parts.phase("stop", "stopping the brokers")
     await parts.workers.kill_all()
     await parts.probe.stop()
+    if parts.decisions is not None:
+        await parts.decisions.stop()
     ended = parts.cluster.unexpected_exits()
     await parts.cluster.stop()
     parts.exits = [_exit_row(parts.options.run, line) for line in ended]
@@ -337,7 +350,7 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "reconsume_max": parts.plan.reconsume_max,
         "check_back": CHECK_BACK,
         "subscriptions": parts.plan.subscriptions,
-        "tables": list(RECORDED),
+        "tables": [*RECORDED, *([] if parts.decisions is None else [MASTERS])],
         "exits": [row for row in parts.exits if row["process"] != "proxy"],
         "nodes": nodes,
         "mode": mode.name,

@@ -51,6 +51,7 @@ class Mode(StrEnum):
     RAFT = "raft"
     ASYNC_MASTER = "async-master"
     SYNC_MASTER = "sync-master"
+    CONTROLLER = "controller"
 
 
 class Workload(StrEnum):
@@ -96,7 +97,8 @@ def demo(
         Flush | None, typer.Option(help="When brokers flush; by default the seed says.")
     ] = None,
     mode: Annotated[
-        Mode, typer.Option(help="Three brokers in a Raft group, or a master and its slave.")
+        Mode,
+        typer.Option(help="Three in a Raft group, a master and its slave, or with controllers."),
     ] = Mode.RAFT,
     workload: Annotated[
         Workload | None,

@@ -21,7 +21,7 @@ from chaos.campaign.directory import Directory, WrongDirectory
 from chaos.campaign.matrix import FIRST, Bug, baseline_of, is_found, known, next_try, table
 from chaos.campaign.plan import Bounds, Settings
 from chaos.campaign.runner import CannotGoOn, Keep, Runner
-from chaos.catalogue.contracts import RAFT, SYNC_MASTER
+from chaos.catalogue.contracts import CONTROLLER, RAFT, SYNC_MASTER
 from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import VALID
@@ -35,6 +35,7 @@ from mutants.master_slave import MASTER_SLAVE
 from mutants.patches import ALL
 from mutants.planting import targets_of
 from mutants.slaves import SLAVES
+from mutants.switch import SWITCH
 
 if TYPE_CHECKING:
     import argparse
@@ -47,6 +48,7 @@ OF_BROKERS: Final = ("broker", "store", "dledger", "ledgermq.runtime", "ledgermq
 OF_CLIENTS: Final = ("ledgermq.client", "ledgermq.remoting")
 OF_PAIRS: Final = ("demo", "disks")
 _PAIR_BUGS: Final = frozenset(mutant.name for mutant in (*MASTER_SLAVE, *SLAVES))
+_SWITCH_BUGS: Final = frozenset(mutant.name for mutant in SWITCH)
 _EXIT_MISSED, _EXIT_TIME = 1, 2
 
 
@@ -142,6 +144,8 @@ def _tell(chosen: Sequence[Bug], runner: Runner, console: Console, *, is_over: b
 def _bug(mutant: Mutant) -> Bug:
     if mutant.name in _PAIR_BUGS:
         return Bug(name=mutant.name, scenarios=OF_PAIRS, options=("--mode", SYNC_MASTER))
+    if mutant.name in _SWITCH_BUGS:
+        return Bug(name=mutant.name, scenarios=OF_PAIRS, options=("--mode", CONTROLLER))
     kinds = {BY_SIMULATOR[kind].nemesis for kind in mutant.needs.split() if kind in BY_SIMULATOR}
     flush = {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}.get(mutant.flush)
     options = () if flush is None else ("--flush", flush)

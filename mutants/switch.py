@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mutants.planting import Mutant, patch
+from mutants.planting import Mutant, patch, patches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EPOCHS: Final = "store.ha.switch.epochs:"
 _IN_SYNC: Final = "store.ha.switch.in_sync:InSync."
+_ACKNOWLEDGES_ALONE: Final = patch(
+    _IN_SYNC + "limit",
+    (
+        "return min([own, *(self._confirmed(one) for one in waits_for)])",
+        "return own",
+    ),
+)
 _SLAVE: Final = "store.ha.switch.slave:SwitchHaSlave.on_welcome"
 
 SWITCH: Final[Sequence[Mutant]] = (
@@ -41,6 +48,24 @@ SWITCH: Final[Sequence[Mutant]] = (
             (
                 "return min([own, *(self._confirmed(one) for one in waits_for)])",
                 "return max((self._confirmed(one) for one in waits_for), default=own)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="switch-acknowledged-alone",
+        breaks="A master acknowledges what it alone has, whoever is in sync.",
+        source="RocketMQ 5 with inSyncReplicas=1 while two are in the set.",
+        plant=_ACKNOWLEDGES_ALONE,
+    ),
+    Mutant(
+        name="switch-old-epoch-acknowledged",
+        breaks="A master that reaches no controller goes on, and acknowledges what it alone has.",
+        source="docs/adr/0020, step 4; RocketMQ issue 7689.",
+        plant=patches(
+            _ACKNOWLEDGES_ALONE,
+            patch(
+                "broker.switch.broker:SwitchingBroker._on_silence",
+                ("if isinstance(self.role, AsMaster):", "if False:"),
             ),
         ),
     ),

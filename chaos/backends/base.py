@@ -113,6 +113,45 @@ class Machine(Protocol):
         ...
 
 
+@runtime_checkable
+class Overseen(Protocol):
+    """What a cluster has whose masters controllers choose. Errors: `ClusterFailed`."""
+
+    @property
+    def controllers(self) -> Mapping[str, tuple[str, int]]:
+        """Return host and port of each controller by its name, as the harness reaches it."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """The name of the brokers, by which controllers know them."""
+        ...
+
+    def node_at(self, address: str) -> str | None:
+        """Return which broker takes requests at an address, None if none of these does."""
+        ...
+
+    def node_of(self, replica: int) -> str | None:
+        """Return whose directory has the id of a replica, None if none has."""
+        ...
+
+    async def kill_controller(self, name: str) -> None:
+        """SIGKILL a name server with its controller; wait until it is gone."""
+        ...
+
+    async def start_controller(self, name: str) -> None:
+        """Start one that is down; return when it takes connections; idempotent."""
+        ...
+
+    async def pause_controller(self, name: str) -> None:
+        """Freeze the process of a name server with its controller."""
+        ...
+
+    async def resume_controller(self, name: str) -> None:
+        """Let a frozen one go on; idempotent."""
+        ...
+
+
 class Cluster(Protocol):
     """A running group of brokers and its name servers. Errors: `ClusterFailed`."""
 
@@ -215,6 +254,11 @@ def outer_link_names(nodes: Sequence[str], name_servers: Sequence[str]) -> list[
         *(f"{CLIENTS}>{node}" for node in (*nodes, *name_servers)),
         *(f"{node}>{server}" for node in nodes for server in name_servers),
     ]
+
+
+def controller_link_names(nodes: Sequence[str], controllers: Sequence[str]) -> list[str]:
+    """Return the names of the links from brokers to controllers."""
+    return [f"{node}>{controller}" for node in nodes for controller in controllers]
 
 
 def both_ways(a: str, b: str) -> list[str]:

@@ -353,15 +353,20 @@ class LocalCluster:
 
     async def _start_name_server(self, at: int, port: int) -> None:
         config = self._spec.run / "config" / f"ns{at}.conf"
-        config.write_text(f"listenPort={port}\n")
+        settings = {"listenPort": str(port), **self._name_server_settings(at)}
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         log = self._spec.run / "logs" / f"ns{at}.log"
         command = ["-m", "namesrv", "-c", str(config), "-p", str(port)]
         child = await Child.start(f"ns{at}", command, log)
-        self._name_servers.append((port, child))
+        self._name_servers[at:] = [(port, child), *self._name_servers[at + 1 :]]
         async with _deadline(child.name, log):
             while not await accepts(port):
                 _check_alive(child, log)
                 await asyncio.sleep(POLL_S)
+
+    def _name_server_settings(self, _at: int) -> dict[str, str]:
+        """Return what a name server is told besides its port."""
+        return {}
 
     def _write_config(self, node: Node) -> None:
         ports = self._link_ports

@@ -14,8 +14,9 @@ from typing import Final
 from chaos.catalogue.kinds import Takes
 
 RAFT, ASYNC_MASTER, SYNC_MASTER = "raft", "async-master", "sync-master"
-QUORUM, PAIR, MASTER, NONE = "quorum", "pair", "master", "none"
-DURABILITIES: Final = (QUORUM, PAIR, MASTER, NONE)
+CONTROLLER = "controller"
+QUORUM, PAIR, MASTER, IN_SYNC, NONE = "quorum", "pair", "master", "in-sync", "none"
+DURABILITIES: Final = (QUORUM, PAIR, MASTER, IN_SYNC, NONE)
 """What ``durability`` in the contract of run.json may say."""
 
 
@@ -30,6 +31,8 @@ class ModeEntry:
     """Brokers that the harness starts."""
     acknowledged: str
     """Who has a message that was answered SEND_OK."""
+    name_servers: int = 2
+    """Name servers that it starts beside them."""
     offsets_settle_ms: int = 0
     """How long it may take until all agree again on offsets that one of them took."""
 
@@ -48,6 +51,10 @@ MODES: Final[Mapping[str, ModeEntry]] = {
         ModeEntry(
             name=SYNC_MASTER, durability=PAIR, nodes=2, acknowledged="master and slave have it",
             offsets_settle_ms=_SLAVES_ASK_MS,
+        ),
+        ModeEntry(
+            name=CONTROLLER, durability=IN_SYNC, nodes=2, name_servers=3,
+            acknowledged="all of the in-sync set has it", offsets_settle_ms=_SLAVES_ASK_MS,
         ),
     )
 }  # fmt: skip
@@ -70,7 +77,7 @@ def copies(durability: str, nodes: int) -> int:
     """Return how many of ``nodes`` have what is acknowledged; at least one, 0 for no promise."""
     if durability == NONE:
         return 0
-    return {PAIR: 2, MASTER: 1}.get(durability, max(1, nodes) // 2 + 1)
+    return {PAIR: 2, MASTER: 1, IN_SYNC: 1}.get(durability, max(1, nodes) // 2 + 1)
 
 
 def allowance(
@@ -80,7 +87,8 @@ def allowance(
 
     ``promised``: how many copies an acknowledged message has. ``hit``: the nodes from whose disks
     faults took what this ``flush`` promises to keep, each with the number of messages that it alone
-    had then, None where nobody counted them.
+    had then, None where nobody counted them. With an in-sync set it alone had none that were
+    acknowledged as long as another in the set was whole: it is counted so.
     """
     if durability == NONE:
         return Allowance(why="the contract promises no durability")
@@ -118,6 +126,8 @@ class Situation:
     """Of every broker, not of one."""
     of_head: bool = True
     """Of the leader or master, where it is of one."""
+    is_alone: bool = False
+    """Whether controllers have it alone in the in-sync set."""
 
 
 SITUATIONS: Final = (
@@ -131,6 +141,8 @@ SITUATIONS: Final = (
     Situation(title="loss of power of another, ASYNC_FLUSH", takes=Takes.UNSYNCED, of_head=False),
     Situation(title="loss of power, all machines, ASYNC_FLUSH", takes=Takes.UNSYNCED, of_all=True),
     Situation(title="the disk of the leader or master is lost", takes=Takes.SYNCED),
+    Situation(title="the same, with no slave in sync or connected", takes=Takes.SYNCED,
+              is_alone=True),
     Situation(title="the disk of another is lost", takes=Takes.SYNCED, of_head=False),
     Situation(title="all disks are lost", takes=Takes.SYNCED, of_all=True),
 )  # fmt: skip
@@ -144,7 +156,8 @@ def told(mode: ModeEntry, situation: Situation) -> str:
     if not situation.takes.breaks(situation.flush):
         at = []
     # What the head has and nobody else: one message is enough to tell; all together have all.
-    alone = None if situation.of_all else int(situation.of_head)
+    has_some = situation.of_head and (situation.is_alone or mode.durability != IN_SYNC)
+    alone = None if situation.of_all else int(has_some)
     hit = dict.fromkeys(at, alone)
     promised = copies(mode.durability, mode.nodes)
     allowed = allowance(mode.durability, situation.flush, promised, hit)

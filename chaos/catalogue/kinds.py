@@ -16,6 +16,7 @@ class Target(Enum):
     LINK = "links between brokers"
     CLIENT = "a client"
     NAMESRV = "a name server"
+    CONTROLLERS = "controllers"
     GROUP = "the members of the group"
     LOAD = "the workload"
 

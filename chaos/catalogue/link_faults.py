@@ -57,6 +57,11 @@ KINDS: Final = (
         nemesis="namesrv_cut",
     ),
     FaultEntry(
+        ids=("N4",), kind="net.controller_cut",
+        title="brokers reach no controller, and clients reach them", target=Target.BROKER,
+        witness=_WITHHELD, undo=_HEAL, nemesis="controller_cut", needs="controllers",
+    ),
+    FaultEntry(
         ids=("N6", "N7"), kind="net.namesrv_delay",
         title="what a broker and a name server say comes late",
         target=Target.NAMESRV, witness="round trips take longer", undo=_HEAL,

@@ -30,6 +30,18 @@ KINDS: Final = (
         simulator="namesrv_pause", lacks=_NO_STATUS,
     ),
     FaultEntry(
+        ids=("P1",), kind="controller.kill",
+        title="a name server is killed with its controller, the one that leads first",
+        target=Target.CONTROLLERS, witness="none of them answers, then all do", undo=_START,
+        nemesis="controller_kill", needs="controllers",
+    ),
+    FaultEntry(
+        ids=("P3",), kind="controller.pause",
+        title="name servers stand still with their controllers; by default two of three",
+        target=Target.CONTROLLERS, witness="none of them answers, then all do", undo="they go on",
+        nemesis="controller_pause", needs="controllers",
+    ),
+    FaultEntry(
         ids=("P2",), kind="proc.stop", title="asked to end", target=Target.BROKER, witness=_GONE,
         undo=_START, simulator="stop",
         nemesis="stop",

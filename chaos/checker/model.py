@@ -71,6 +71,8 @@ class History:
     replicas: Sequence[Replica] = ()
     raft_events: Sequence[Row] = ()
     probes: Sequence[Row] = ()
+    masters: Sequence[Row] = ()
+    """What controllers said of who is master."""
     coverage: dict[str, int] | None = None
     """Least number of effective faults per kind; None: one of each kind that was planned."""
     contract: dict[str, Any] = field(default_factory=dict)

@@ -71,6 +71,8 @@ LEAST: Final[dict[Place, int]] = {
     ("faults", "t_off1"): 0,
     ("faults", "only_there"): 0,
     ("raft_probe", "t0"): 0,
+    ("masters", "t0"): 0,
+    ("masters", "epoch"): 0,
     ("replica_log", "queue_id"): 0,
     ("replica_log", "queue_offset"): 0,
 }
@@ -83,6 +85,7 @@ CLOCKS: Final[dict[str, str]] = {
     "txn": "t_inv",
     "events": "t_mono_ns",
     "raft_probe": "t0",
+    "masters": "t0",
     "faults": "t_on0",
 }
 """The column of each table that is a time of the run's one monotonic clock."""

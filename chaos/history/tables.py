@@ -296,6 +296,21 @@ witness struct<probe:string,before:double,during:double,after:double,effective:b
 only_there long
 """)
 
+# One row per answer of a controller that led: who is master of a group (`node`, null for none), in
+# which epoch, and which replicas are in sync, by the ids that controllers gave them; asked from
+# `t0` to `t1`. `set_epoch` counts the changes of the set.
+MASTERS: Final = parse_columns("""
+run_id string!
+controller string!
+t0 long!
+t1 long!
+grp string
+epoch long!
+node string
+set_epoch long
+in_sync array<int>
+""")
+
 # One row per question that was asked when all was quiet: of what (`subject`), what the answer had
 # to be by what is recorded elsewhere, and what was said; `told` null: nobody answered.
 ANSWERS: Final = parse_columns("""
@@ -337,5 +352,6 @@ TABLES: Final[dict[str, Table]] = {
     "drain": DRAIN,
     "faults": FAULTS,
     "answers": ANSWERS,
+    "masters": MASTERS,
     "anomalies": ANOMALIES,
 }

@@ -2,14 +2,16 @@
 
 Counted when a fault takes a disk of a master or a slave, by the harness's own decoder: what a
 contract may allow to be lost is bounded by it. Of a Raft group it is not asked: there a majority
-has what is acknowledged. Source: docs/replication.md (what is acknowledged).
+has what is acknowledged. Where controllers keep an in-sync set, all of the set has that: as long as
+another node of it is there, none counts. Source: docs/replication.md (what is acknowledged).
 """
 
 import asyncio
 import tempfile
 from pathlib import Path
 
-from chaos.backends.base import Cluster
+from chaos.backends.base import Cluster, Overseen
+from chaos.decisions import in_sync_nodes
 from chaos.history.domains import PLAIN
 from chaos.history.plain_segment import decode_plain
 from chaos.history.segment import EntryRow
@@ -25,6 +27,8 @@ async def count_alone(cluster: Cluster, node: str) -> int | None:
     """
     if cluster.log_format != PLAIN:
         return None
+    if isinstance(cluster, Overseen) and await in_sync_nodes(cluster) - {node}:
+        return 0
     await asyncio.sleep(ARRIVES_S)
     with tempfile.TemporaryDirectory(prefix="ledgermq-alone-") as directory:
         logs = {}

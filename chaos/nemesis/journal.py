@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.base import Cluster, ClusterFailed, Machine
+from chaos.backends.base import Cluster, ClusterFailed, Machine, Overseen
+from chaos.nemesis.controllers import lift_controllers
 from chaos.nemesis.limits import lift_limit
 
 
@@ -78,6 +79,8 @@ async def lift(cluster: Cluster, undo: Mapping[str, Any]) -> None:
         case "unshim" if isinstance(cluster, Machine):
             cluster.shim(undo["node"]).lift()
             await cluster.restart(undo["node"])
+        case "controllers" if isinstance(cluster, Overseen):
+            await lift_controllers(cluster, tuple(undo["nodes"]))
         case "nothing":
             pass  # what was killed is a part of the harness, and ends with it
         case other:

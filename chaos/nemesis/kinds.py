@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from chaos.nemesis.base import Fault
 from chaos.nemesis.clients import ClientKill
+from chaos.nemesis.controllers import cut_controllers, of_controllers
 from chaos.nemesis.disk import damage
 from chaos.nemesis.limits import Descriptors, Starve
 from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut_one_way, isolate
@@ -156,6 +157,19 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "isolate": Kind(make=isolate),
     "client_cut": Kind(make=cut_clients, targets=(1, 3), every_link=True),
     "namesrv_cut": Kind(make=cut_name_servers, targets=(1, 3), every_link=True),
+    "controller_cut": Kind(make=cut_controllers, targets=(1, 3)),
+    "controller_kill": Kind(
+        make=of_controllers("controller_kill"),
+        targets=(0, 0),
+        parameters={"count": Bounds(1, 1, 3)},
+        method="SIGKILL",
+    ),
+    "controller_pause": Kind(
+        make=of_controllers("controller_pause"),
+        targets=(0, 0),
+        parameters={"count": Bounds(2, 1, 3)},
+        method="SIGSTOP",
+    ),
     "namesrv_delay": _of_name_servers("namesrv_delay", _LATE),
     "namesrv_reset": _of_name_servers("namesrv_reset", {}),
     "delay": _shape("delay", _LATE),

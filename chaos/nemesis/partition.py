@@ -15,6 +15,9 @@ from chaos.backends.base import CLIENTS, both_ways
 from chaos.nemesis.base import Setting
 from chaos.nemesis.links import LinkFault
 
+OUTER = ("ns", "c")
+"""How the names of name servers and controllers begin; brokers' are n and a number."""
+
 
 class Cut(LinkFault):
     """Nothing passes on a set of directed links."""
@@ -32,7 +35,7 @@ class Cut(LinkFault):
         if kind == "oneway":
             self.directions = ("forward",)
         self.witness.probe = "bytes on the links: passed before, withheld, passed after"
-        self._outer = any(CLIENTS in link or ">ns" in link for link in links)
+        self._outer = any(CLIENTS in link or link.split(">")[1].startswith(OUTER) for link in links)
 
     async def apply(self) -> None:
         """Cut the links."""

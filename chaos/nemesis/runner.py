@@ -104,6 +104,7 @@ class Nemesis:
         self._journal.will_apply(record.fault_id, fault.undo_entry())
         try:
             await fault.probe_before()
+            record.targets = fault.targets  # some are chosen by what was seen
             record.t_on0 = now()
             await fault.apply()
             record.t_on1 = now()

@@ -35,6 +35,9 @@ class ProxyControl:
             except (OSError, TimeoutError) as error:
                 self.close()
                 raise ProxyFailed(f"{cmd}: {type(error).__name__} {error}") from error
+            except asyncio.CancelledError:
+                self.close()  # else the next command would get the answer to this one
+                raise
         answer: dict[str, Any] = (
             json.loads(line) if line else {"error": "the proxy closed the connection"}
         )

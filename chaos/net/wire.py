@@ -118,6 +118,13 @@ class StatusConnection:
         self, code: int, timeout_s: float, fields: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """Return the JSON body of the answer to a request without a body."""
+        _, body = await self.ask_all(code, timeout_s, fields)
+        return body
+
+    async def ask_all(
+        self, code: int, timeout_s: float, fields: dict[str, str] | None = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Return the fields of the answer's header, and its JSON body, {} if it has none."""
         try:
             async with timeout(timeout_s):
                 return await self._ask(code, fields)
@@ -125,7 +132,9 @@ class StatusConnection:
             self.close()
             raise
 
-    async def _ask(self, code: int, fields: dict[str, str] | None) -> dict[str, Any]:
+    async def _ask(
+        self, code: int, fields: dict[str, str] | None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
@@ -138,10 +147,11 @@ class StatusConnection:
         head, body = decode_answer(prefix + await reader.readexactly(total))
         if head.get("code") != 0:
             raise ValueError(f"code {head.get('code')}: {head.get('remark')}")
-        answer = json.loads(_BARE_KEY.sub(rb'\1"\2":', body))
-        if not isinstance(answer, dict):
+        answer = json.loads(_BARE_KEY.sub(rb'\1"\2":', body) or b"{}")
+        told = head.get("extFields") or {}
+        if not isinstance(answer, dict) or not isinstance(told, dict):
             raise ValueError("the body is no JSON object")  # noqa: TRY004 - wrong bytes, not type
-        return answer
+        return told, answer
 
     def close(self) -> None:
         """Drop the connection; the next question opens a new one."""

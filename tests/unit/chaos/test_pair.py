@@ -10,7 +10,15 @@ import pytest
 from chaos.__main__ import main as chaos_main
 from chaos.backends.base import ClusterFailed, ClusterSpec
 from chaos.backends.pair import LocalPair, _has_slave
-from chaos.catalogue.contracts import ASYNC_MASTER, MODES, PAIR, QUORUM, SYNC_MASTER, copies
+from chaos.catalogue.contracts import (
+    ASYNC_MASTER,
+    CONTROLLER,
+    MODES,
+    PAIR,
+    QUORUM,
+    SYNC_MASTER,
+    copies,
+)
 from chaos.checker import check_history
 from chaos.demo import demo_of, next_steps, parser, workload_of
 from chaos.nemesis import alone
@@ -180,7 +188,7 @@ def test_the_mode_chooses_scenario_and_workload():
 
 
 @pytest.mark.parametrize(
-    "words", [["failover", "--mode", SYNC_MASTER], ["disks"], ["demo", "--mode", "controller"]]
+    "words", [["failover", "--mode", SYNC_MASTER], ["disks"], ["zombies", "--mode", "controller"]]
 )
 def test_a_scenario_of_another_mode_is_a_usage_error(words, capsys):
     with pytest.raises(SystemExit) as stopped:
@@ -190,7 +198,12 @@ def test_a_scenario_of_another_mode_is_a_usage_error(words, capsys):
 
 
 @pytest.mark.parametrize(
-    ("mode", "bug"), [("raft", "ack-before-quorum"), (SYNC_MASTER, "ha-acknowledged-before")]
+    ("mode", "bug"),
+    [
+        ("raft", "ack-before-quorum"),
+        (SYNC_MASTER, "ha-acknowledged-before"),
+        (CONTROLLER, "switch-acknowledged-alone"),
+    ],
 )
 def test_what_to_try_next_is_of_the_mode(mode, bug, tmp_path):
     options = parser("x").parse_args(["--mode", mode])
@@ -203,7 +216,7 @@ def test_what_to_try_next_is_of_the_mode(mode, bug, tmp_path):
 
 
 def test_a_promise_is_a_number_of_copies():
-    assert [copies(mode.durability, mode.nodes) for mode in MODES.values()] == [2, 1, 2]
+    assert [copies(mode.durability, mode.nodes) for mode in MODES.values()] == [2, 1, 2, 1]
     assert (copies(QUORUM, 5), copies(PAIR, 3), copies("none", 3)) == (3, 2, 0)
 
 

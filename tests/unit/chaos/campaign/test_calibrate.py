@@ -94,6 +94,7 @@ def test_bugs_are_those_that_a_broker_or_a_client_of_a_run_executes():
     named = {bug.name: bug for bug in bugs()}
     assert {"ack-before-quorum", "no-fsync", "client-ok-without-answer"} <= set(named)
     assert named["ha-acknowledged-before-the-slave"].options == ("--mode", "sync-master")
+    assert named["switch-acknowledged-alone"].options == ("--mode", "controller")
     for name in set(ALL) - set(named):
         assert targets_of(ALL[name]), name
     assert any(bug.kinds for bug in named.values())

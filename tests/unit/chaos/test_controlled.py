@@ -1,0 +1,395 @@
+"""Brokers with controllers in the harness: settings, what controllers say, faults of them."""
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from chaos.backends.base import ClusterFailed, ClusterSpec
+from chaos.backends.controlled import LocalControlled
+from chaos.catalogue.contracts import CONTROLLER, IN_SYNC, MODES, allowance, copies
+from chaos.decisions import (
+    Decision,
+    DecisionProbe,
+    ask_controller,
+    in_sync_nodes,
+    leading_controller,
+)
+from chaos.demo import demo_of, parser
+from chaos.nemesis import alone
+from chaos.nemesis.controllers import cut_controllers, of_controllers
+from chaos.nemesis.journal import lift
+from chaos.net.control import ProxyControl
+from chaos.net.wire import PREFIX, StatusConnection
+from chaos.probe import NodeStatus, Probe, _of_replication
+from chaos.run import make_cluster
+from chaos.scenario import planned_faults
+from chaos.switch_scenarios import switch_demo, switch_disks
+from ledgermq.runtime.clock import SystemClock
+from tests.unit.chaos.world import World, lives, setting_of
+
+SPEC = {"nodes": ("n0", "n1"), "group": "broker-a", "mode": CONTROLLER, "name_servers": 3}
+
+
+def settings_of(path):
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = make_cluster(ClusterSpec(run=tmp_path, **SPEC), "local")
+    assert isinstance(made, LocalControlled)
+    links = (f"{node}>c{at}" for node in made.nodes for at in range(3))
+    made._link_ports |= {name: 20_000 + at for at, name in enumerate(links)}
+    for node in made._nodes.values():
+        made._write_config(node)
+    return made
+
+
+def test_no_broker_is_told_what_it_is_and_each_has_links_of_its_own_to_controllers(cluster):
+    found = [settings_of(cluster._spec.run / "config" / f"{node}.conf") for node in cluster.nodes]
+    assert all(one["enableControllerMode"] == "true" for one in found)
+    assert not any("brokerRole" in one or "brokerId" in one for one in found)
+    addresses = [address for one in found for address in one["controllerAddr"].split(";")]
+    assert addresses == [f"127.0.0.1:{20_000 + at}" for at in range(6)]
+    links = {one["name"]: one for one in cluster._links_of_the_proxy()}
+    assert links["n0>c2"]["port"] == cluster.controllers["c2"][1]
+    assert {"n0>n1", "n1>n0"} < set(links)
+    assert cluster.node_at(f"127.0.0.2:{cluster._nodes['n1'].port}") == "n1"
+    assert cluster.node_at("127.0.0.1:1") is None
+
+
+def test_each_name_server_is_told_who_the_other_controllers_are(cluster):
+    one = cluster._name_server_settings(1)
+    assert one["controllerDLegerSelfId"] == "c1"
+    named = [part.partition("-")[0] for part in one["controllerDLegerPeers"].split(";")]
+    assert named == ["c0", "c1", "c2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [('{"brokerId": 7}', "n1"), ('{"brokerId": 8}', None), ("{", None), ("[]", None)],
+)
+def test_a_replica_is_known_by_its_directory(cluster, text, node):
+    directory = cluster._nodes["n1"].directory
+    directory.mkdir(parents=True)
+    (directory / "brokerIdentity.json").write_text(text)
+    assert cluster.node_of(7) == node
+
+
+def test_nobody_switches_by_hand(cluster):
+    with pytest.raises(ClusterFailed, match="controllers say"):
+        asyncio.run(cluster.make_master("n1"))
+
+
+@dataclass
+class Overseers(World):
+    """Controllers as servers of this process: each answers, unless it was paused or killed."""
+
+    leads: str = "c1"
+    epoch: int = 3
+    in_sync: tuple[int, ...] = (1, 2)
+    silent: set[str] = field(default_factory=set)
+    group: str = "broker-a"
+    controllers: dict[str, tuple[str, int]] = field(default_factory=dict)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    serves: list[asyncio.Task] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def serving(self):
+        servers = []
+        for name in ("c0", "c1", "c2"):
+            server = await asyncio.start_server(self._serve(name), "127.0.0.1", 0)
+            servers.append(server)
+            self.controllers[name] = server.sockets[0].getsockname()[:2]
+        try:
+            yield self
+        finally:
+            for server in servers:
+                server.close()
+            for writer in self.writers:
+                writer.transport.abort()
+            await asyncio.gather(*self.serves)
+
+    def _serve(self, name):
+        async def serve(reader, writer):
+            self.writers.append(writer)
+            self.serves.append(asyncio.current_task())
+            with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+                while True:
+                    total = int.from_bytes(await reader.readexactly(4), "big")
+                    frame = await reader.readexactly(total)
+                    if name not in self.silent:
+                        writer.write(self._answer(name, frame))
+
+        return serve
+
+    def _answer(self, name, frame):
+        code = json.loads(frame[4 : 4 + int.from_bytes(frame[1:4], "big")])["code"]
+        answer = {"code": 0 if code == 1005 or name == self.leads else 2007, "opaque": 1}
+        body = b""
+        if code == 1004:
+            answer["extFields"] = {
+                "masterBrokerId": "1", "masterEpoch": str(self.epoch), "masterAddress": "a:1",
+                "syncStateSetEpoch": "4",
+            }  # fmt: skip
+            body = json.dumps({"syncStateSet": self.in_sync}).encode()
+        header = json.dumps(answer).encode()
+        return PREFIX.pack(4 + len(header) + len(body), len(header)) + header + body
+
+    def node_at(self, address):
+        return "n0" if address == "a:1" else None
+
+    def node_of(self, replica):
+        return {1: "n0", 2: "n1"}.get(replica)
+
+    async def kill_controller(self, name):
+        if "kill" not in self.broken:
+            self.silent.add(name)
+
+    async def start_controller(self, name):
+        if "start" not in self.broken:
+            self.silent.discard(name)
+
+    async def pause_controller(self, name):
+        if "pause" not in self.broken:
+            self.silent.add(name)
+
+    async def resume_controller(self, name):
+        pass
+
+
+def with_controllers(body, **about):
+    async def run():
+        async with Overseers(**about).serving() as world:
+            return await body(world)
+
+    return asyncio.run(run())
+
+
+def test_the_controller_that_leads_says_who_is_master():
+    async def body(world):
+        found = {}
+        for name, address in world.controllers.items():
+            connection = StatusConnection(*address)
+            found[name] = await ask_controller(world, connection)
+            connection.close()
+        assert await leading_controller(world) == "c1"
+        assert await in_sync_nodes(world) == {"n0", "n1"}
+        return found
+
+    found = with_controllers(body)
+    assert found == {
+        "c0": None,
+        "c1": Decision(epoch=3, master="n0", in_sync=(1, 2), set_epoch=4),
+        "c2": None,
+    }
+
+
+def test_what_they_say_is_written_down():
+    rows = []
+
+    class Recorder:
+        def write(self, table, row):
+            rows.append((table, row))
+
+    async def body(world):
+        probe = DecisionProbe(world, Recorder(), SystemClock())
+        probe.start()
+        async with asyncio.timeout(30):
+            while not rows:
+                await asyncio.sleep(0.01)
+        await probe.stop()
+
+    with_controllers(body)
+    table, row = rows[0]
+    assert (table, row["controller"], row["node"], row["epoch"]) == ("masters", "c1", "n0", 3)
+    assert row["in_sync"] == [1, 2]
+    assert row["t0"] <= row["t1"]
+
+
+def fault_of(kind, count, **about):
+    """Return whether a fault of so many controllers took effect, and whom it hit."""
+
+    async def body(world):
+        fault = of_controllers(kind)(setting_of(world), count=count)
+        await fault.probe_before()
+        await fault.apply()
+        await fault.probe_during()
+        await fault.undo()
+        await fault.probe_after()
+        return fault.witness.effective, fault.targets
+
+    return with_controllers(body, **about)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr("chaos.nemesis.controllers.ASK_S", 0.2)
+    monkeypatch.setattr("chaos.nemesis.controllers.BACK_S", 0.5)
+
+
+def test_the_controller_that_leads_is_hit_first(short):
+    assert fault_of("controller_kill", 1) == (True, ("c1",))
+    assert fault_of("controller_pause", 2) == (True, ("c1", "c0"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [("controller_kill", "kill"), ("controller_pause", "pause"), ("controller_kill", "start")],
+)
+def test_controllers_that_go_on_or_do_not_come_back_do_not_count(short, kind, broken):
+    assert not fault_of(kind, 2, broken={broken})[0]
+
+
+def test_controllers_that_did_not_answer_before_do_not_count(short):
+    assert not fault_of("controller_pause", 1, silent={"c0", "c1", "c2"})[0]
+
+
+def test_what_the_journal_has_of_controllers_is_lifted():
+    async def body(world):
+        world.silent |= {"c0", "c2"}
+        await lift(world, {"do": "controllers", "nodes": ["c0", "c1", "c2"]})
+        return world.silent
+
+    assert with_controllers(body) == set()
+
+
+@pytest.mark.parametrize("make", [cut_controllers, of_controllers("controller_kill")])
+def test_without_controllers_such_faults_are_skipped(make):
+    with pytest.raises(ClusterFailed, match="no controllers"):
+        make(setting_of(World()), **({} if make is cut_controllers else {"count": 1}))
+
+
+def test_a_broker_that_is_cut_off_from_controllers_withheld_what_it_said(monkeypatch):
+    world = Overseers(controllers={"c0": ("h", 1), "c1": ("h", 2)})
+    names = ("n0>c0", "n0>c1")
+    world.counts |= {
+        name: {way: {"bytes": 9, "withheld_bytes": 0} for way in ("forward", "backward")}
+        for name in names
+    }
+    world.nodes |= dict.fromkeys(("c0", "c1"), world.nodes["n0"])
+    fault = cut_controllers(setting_of(world), "n0")
+    assert fault.links == names
+    assert lives(world, fault)
+
+
+@pytest.mark.parametrize(("in_sync", "count"), [((1, 2), 0), ((2,), 0), ((1,), 5), ((9,), 5)])
+def test_a_disk_held_alone_what_was_acknowledged_only_if_nobody_else_was_in_sync(
+    monkeypatch, in_sync, count
+):
+    """n0 is wiped; replica 2 is n1, and whose directory is gone is nobody."""
+
+    async def body(world):
+        world.log_format = "plain"
+
+        async def collect(node, target):
+            (target / "x").parent.mkdir(parents=True, exist_ok=True)
+
+        world.collect = collect
+        return await alone.count_alone(world, "n0")
+
+    monkeypatch.setattr(alone, "ARRIVES_S", 0)
+    rows = {"n0": [entry(at) for at in range(5)]}
+    monkeypatch.setattr(alone, "read_plain_log", lambda path: rows.get(path.name, []))
+    assert with_controllers(body, in_sync=in_sync) == count
+
+
+def entry(index):
+    class Row:
+        entry_index = index
+        type = "message"
+
+    return Row()
+
+
+def test_the_contract_is_kept_while_one_in_sync_replica_is_whole():
+    mode = MODES[CONTROLLER]
+    promised = copies(mode.durability, mode.nodes)
+    assert (mode.durability, promised) == (IN_SYNC, 1)
+    nothing = allowance(IN_SYNC, "async", promised, {"n0": 0, "n1": 0})
+    assert not nothing.why
+    some = allowance(IN_SYNC, "async", promised, {"n0": 3, "n1": 0})
+    assert some.messages_max == 3
+
+
+def status(node, **more):
+    about = {"t_ns": 0, "ok": True, "role": "follower", "term": 2, "commit": 10, "is_plain": True}
+    return NodeStatus(node=node, **about | more)
+
+
+@pytest.mark.parametrize(
+    ("slave", "healthy"),
+    [
+        ({"replica": 2}, True),
+        ({"replica": 3}, False),
+        ({"replica": 2, "term": 1}, False),
+        ({"replica": 2, "follows": False}, False),
+    ],
+)
+def test_all_is_well_when_the_slave_is_in_sync_in_the_epoch_of_its_master(slave, healthy):
+    class Named:
+        nodes = ("n0", "n1")
+
+    probe = Probe(Named(), None, SystemClock())  # type: ignore[arg-type]
+    members = frozenset({1, 2})
+    probe.latest = {
+        "n0": status("n0", role="leader", replica=1, in_sync=members),
+        "n1": status("n1", **slave),
+    }
+    assert probe.leader() == "n0"
+    assert probe.healthy() is healthy
+
+
+def test_what_a_status_says_of_master_and_slave():
+    said = {"broker_id": 2, "following": {"state": "connecting"}}
+    found = _of_replication(said, is_plain=True)
+    assert found == {"follows": False, "is_plain": True, "replica": 2, "in_sync": None}
+    master = _of_replication({"broker_id": 1, "in_sync": [1, 2]}, is_plain=True)
+    assert master["in_sync"] == {1, 2}
+    assert master["follows"]
+
+
+@pytest.mark.parametrize("scenario", [switch_demo(), switch_demo(seconds=200), switch_disks()])
+def test_every_fault_is_lifted_and_there_are_as_many_as_counted_on(scenario):
+    started = [step.name for step in scenario.timeline if step.do == "start"]
+    stopped = [step.name for step in scenario.timeline if step.do == "stop"]
+    assert sorted(started) == sorted(stopped)
+    kinds = [fault.kind.nemesis for _, fault in planned_faults(scenario)]
+    assert all(kinds.count(kind) >= least for kind, least in scenario.coverage.items())
+
+
+def test_the_mode_chooses_the_demo():
+    assert demo_of(parser("x").parse_args(["--mode", CONTROLLER])) == switch_demo()
+
+
+def test_a_command_that_is_given_up_leaves_no_answer_to_the_next(tmp_path):
+    """The proxy answers in order: what nobody waits for any more must not be taken for another."""
+
+    async def serve(reader, writer):
+        with contextlib.suppress(OSError):
+            while line := await reader.readline():
+                cmd = json.loads(line)["cmd"]
+                await asyncio.sleep(0.2 if cmd == "slow" else 0)
+                answer = {"ok": True, "links": {"of": {"cmd": cmd}}}
+                writer.write(json.dumps(answer).encode() + b"\n")
+        writer.close()
+
+    async def body():
+        path = str(tmp_path / "s")
+        server = await asyncio.start_unix_server(serve, path)
+        control = ProxyControl(path)
+        task = asyncio.create_task(control.command("slow"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        found = await control.command("stats")
+        control.close()
+        server.close()
+        await asyncio.sleep(0.3)  # the first answer has left by then
+        return found
+
+    assert asyncio.run(body()) == {"of": {"cmd": "stats"}}
