@@ -37,6 +37,7 @@ INPUT_TABLES: Final = (
     "drain",
     "faults",
     "answers",
+    "masters",
 )
 ROWS_PER_PARTITION: Final = 400_000
 PARTITIONS_MIN: Final = 2

@@ -28,6 +28,7 @@ from spark.checks.duplicates import check_duplicates
 from spark.checks.harness import check_failover, check_harness
 from spark.checks.leadership import check_completeness, check_old_terms, check_stale
 from spark.checks.loss import check_loss
+from spark.checks.masters import check_masters
 from spark.checks.measures import check_span, check_storm, check_unknown
 from spark.checks.minimum_evidence import check_minimum_evidence
 from spark.checks.offsets import check_offsets
@@ -276,6 +277,7 @@ def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
         "A58": check_storm,
         "A60": check_recovery,
         "A61": check_availability,
+        "A63": check_masters,
     }
     return {name: partial(check, context) for name, check in checks.items()}
 

@@ -1,4 +1,4 @@
-"""Checks of replicas, service and harness: A30 to A62. Source: spec/proof.md 3."""
+"""Checks of replicas, service and harness: A30 to A63. Source: spec/proof.md 3."""
 
 from typing import Final
 
@@ -184,6 +184,11 @@ CHECKS: Final = (
         id="A62", title="exceptions and log patterns",
         question="did a node log an error, or a client raise what nobody expects?", severity=MAJOR,
         lacks="logs in a history; A51 has their ends",
+    ),
+    CheckEntry(
+        id="A63", title="masters whom no controller named",
+        question="does an epoch have one master, whom the controllers named, and do epochs rise?",
+        severity=CRIT, needs="masters", in_process=True, on_spark=True,
     ),
 )  # fmt: skip
 """In the order of their ids."""

@@ -24,6 +24,7 @@ from chaos.checker.effects import (
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
 from chaos.checker.leadership import check_completeness, check_old_terms, check_stale
 from chaos.checker.logs import check_committed, check_log_matching
+from chaos.checker.masters import check_masters
 from chaos.checker.measures import check_span, check_storm, check_unknown
 from chaos.checker.messages import (
     check_aborted,
@@ -104,6 +105,7 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A59": check_span,
     "A60": check_recovery,
     "A61": check_availability,
+    "A63": check_masters,
 }
 BEYOND = frozenset({"A8", "A29"})
 """Checks of copies: what they find is no loss, but more than the contract says."""

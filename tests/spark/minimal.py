@@ -191,7 +191,42 @@ def not_lifted(run: HistoryBuilder, messages: list[Message]) -> None:
     run.tables["faults"][-1]["status"] = "heal_failed"
 
 
+def named(run: HistoryBuilder, controller: str, at: int, epoch: int, node: str | None) -> None:
+    """A controller says who is master of an epoch; each ten epochs are a group of their own."""
+    t0 = run.clock + at * MS
+    run.add("masters", controller=controller, t0=t0, t1=t0 + 1, grp=f"group-{epoch // 10}",
+            epoch=epoch, node=node, set_epoch=1, in_sync=[1, 2])  # fmt: skip
+
+
+def two_masters_of_an_epoch(run: HistoryBuilder, messages: list[Message]) -> None:
+    named(run, "c0", 1, 14, "n0")
+    named(run, "c1", 2, 14, "n1")
+
+
+def earlier_epoch_named(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Another controller may not know yet; the same one did."""
+    named(run, "c0", 1, 25, "n0")
+    named(run, "c1", 2, 24, None)
+    named(run, "c0", 3, 24, None)
+
+
+def acknowledged_by_another(run: HistoryBuilder, messages: list[Message]) -> None:
+    named(run, "c0", 1, 1, "n1")
+    for message in messages:
+        message.send["node"] = "n0"
+
+
+def leads_unnamed(run: HistoryBuilder, messages: list[Message]) -> None:
+    named(run, "c0", 1, 35, "n1")
+    run.add("raft_probe", node="n0", t0=messages[3].t, t1=messages[3].t + 1, ok=True,
+            role="leader", term=35)  # fmt: skip
+
+
 VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
+    "two masters of an epoch": ("A63", "invalid", two_masters_of_an_epoch),
+    "an earlier epoch named": ("A63", "invalid", earlier_epoch_named),
+    "acknowledged by another": ("A63", "invalid", acknowledged_by_another),
+    "leads and is not named": ("A63", "invalid", leads_unnamed),
     "lost": ("A1", "invalid", lambda r, m: plant_lost(r, m[3])),
     "phantom": ("A5", "invalid", lambda r, m: plant_phantom(r, m[3])),
     "corrupt": ("A6", "invalid", corrupt),
@@ -246,6 +281,10 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     ),
     "leaders": tuple(LEADER_VIOLATIONS),
     "service": tuple(SERVICE_VIOLATIONS),
+    "masters": (
+        "two masters of an epoch", "an earlier epoch named", "leads and is not named",
+    ),
+    "an acknowledging stranger": ("acknowledged by another",),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
 }  # fmt: skip
