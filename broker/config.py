@@ -187,7 +187,7 @@ class BrokerConfig(ControllerSettings):
             FatalError: names the key at fault.
         """
         self._check_role()
-        self.check_controllers(in_group=self.enable_dledger)
+        self.check_controllers(in_group=self.enable_dledger, ha_heartbeat_ms=self.ha_heartbeat_ms)
         for name, value in (
             ("brokerClusterName", self.broker_cluster_name),
             ("brokerName", self.broker_name),

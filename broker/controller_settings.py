@@ -43,8 +43,11 @@ class ControllerSettings:
                 raise FatalError(f"controllerAddr: {address!r} is not host:port") from error
         return found
 
-    def check_controllers(self, *, in_group: bool) -> None:
-        """Check what concerns more than one key. Errors: `FatalError`."""
+    def check_controllers(self, *, in_group: bool, ha_heartbeat_ms: int) -> None:
+        """Check what concerns more than one key. Errors: `FatalError`.
+
+        ``ha_heartbeat_ms``: how often an idle slave says what it has.
+        """
         if not self.enable_controller_mode:
             return
         if in_group:
@@ -60,6 +63,12 @@ class ControllerSettings:
             raise FatalError(
                 "allAckInSyncStateSet=false: a master with controllers acknowledges what the whole"
                 " in-sync set has; remove the line"
+            )
+        if self.behind_max_ms <= ha_heartbeat_ms:
+            raise FatalError(
+                f"haMaxTimeSlaveNotCatchup={self.behind_max_ms}: more than"
+                f" haSendHeartbeatInterval={ha_heartbeat_ms} is expected, or a slave that has"
+                " nothing to get leaves the in-sync set between two heartbeats"
             )
         if self.controller_silence_ms <= 2 * self.controller_beat_ms:
             raise FatalError(

@@ -247,6 +247,14 @@ def test_an_administrator_moves_the_mastership_while_both_live(tmp_path: Path) -
             },
             "remove one of both lines",
         ),
+        (
+            {**ON, "haMaxTimeSlaveNotCatchup": "5000", "haSendHeartbeatInterval": "5000"},
+            "haMaxTimeSlaveNotCatchup=5000: more than haSendHeartbeatInterval=5000",
+        ),
+        (
+            {**ON, "haMaxTimeSlaveNotCatchup": "400"},
+            "leaves the in-sync set between two heartbeats",
+        ),
     ],
 )
 def test_settings_that_cannot_be_end_the_start(
