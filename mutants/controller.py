@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.planting import Mutant, patch
+from mutants.planting import Mutant, patch, patches
 
 CONTROLLER: Final = (
     Mutant(
@@ -14,6 +14,24 @@ CONTROLLER: Final = (
         plant=patch(
             "namesrv.controller.machine:_elect",
             ("if one in group.in_sync or not group.master_epoch", "if one"),
+        ),
+    ),
+    Mutant(
+        name="controller-elects-whoever-lives",
+        breaks="While no in-sync replica lives, another one is elected that does.",
+        source="Kafka's unclean election, KIP-966; RocketMQ 5 enableElectUncleanMaster.",
+        plant=patches(
+            patch(
+                "namesrv.controller.machine:_elect",
+                ("if one in group.in_sync or not group.master_epoch", "if one"),
+            ),
+            patch(
+                "namesrv.controller.node:Controller._maybe_elect",
+                (
+                    "not (set(alive) & set(group.in_sync) or (alive and unclean))",
+                    "not alive",
+                ),
+            ),
         ),
     ),
     Mutant(

@@ -31,8 +31,12 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "controller-entry-not-synced",
         "controller-vote-not-kept",
         "started-broker-stays-master",
+        "switch-acknowledged-before-the-set",
         "switch-asked-for-does-not-count",
+        "switch-epoch-not-on-disk",
         "switch-longer-epoch-counts",
+        "switch-read-before-it-counts",
+        "switch-surplus-not-seen",
         "switch-tail-kept",
     ),
 }

@@ -194,6 +194,36 @@ SWITCH: Final[Sequence[Mutant]] = (
         plant=patch(_SLAVE, ("if point < end:", "if point < 0:")),
     ),
     Mutant(
+        name="switch-cut-to-what-counts",
+        breaks="A slave cuts its log at what it knows to be confirmed, not where the logs part.",
+        source="Kafka before KIP-101: truncation to the high watermark; KAFKA-1211.",
+        plant=patch(
+            _SLAVE,
+            (
+                "point = consistent_point(own, end, welcome.epochs, welcome.end)",
+                "point = min(log.committed_position, welcome.end)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="switch-epoch-not-on-disk",
+        breaks="A master takes messages in its epoch before that is on its disk.",
+        source="RocketMQ 5 EpochFileCache: the file is flushed when an entry is appended.",
+        plant=patch(
+            "store.ha.switch.epoch_file:EpochFile.begin",
+            ("self.save(epochs)", "self.epochs = epochs"),
+        ),
+    ),
+    Mutant(
+        name="switch-lease-ignored",
+        breaks="A master that reaches no controller goes on for ever.",
+        source="docs/adr/0020, lease; Kafka's zombie controllers and brokers.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._on_silence",
+            ("if silent_ms < self._config.controller_silence_ms:", "if silent_ms >= 0:"),
+        ),
+    ),
+    Mutant(
         name="switch-read-before-it-counts",
         breaks="A slave dispatches what the in-sync set may not have.",
         source="RocketMQ 5 DefaultMessageStore.getConfirmOffset.",

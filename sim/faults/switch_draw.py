@@ -28,6 +28,9 @@ SEGMENT_BYTES: Final = 1 << 20
 SMALL_SEGMENT_BYTES: Final = 64 * 1024
 FLUSHES: Final[tuple[Literal["ASYNC_FLUSH", "SYNC_FLUSH"], ...]] = ("ASYNC_FLUSH", "SYNC_FLUSH")
 CONTROLLERS: Final = 3
+SILENT_P: Final = 0.08
+"""Stories of controllers without a majority for longer than any lease."""
+SILENT_MS: Final = 8_000
 LAG_MS: Final = 400
 """What a slave lacks is written within so long."""
 
@@ -68,7 +71,8 @@ def _with_story(
     switch = options.switch
     assert switch is not None
     begin_ms = rng.split("begin").randint(FIRST_MS, FIRST_MS + 4_000)
-    story = rng.split("which").choice(_STORIES)
+    is_silent = rng.split("silent").chance(SILENT_P)
+    story = _silent if is_silent else rng.split("which").choice(_STORIES)
     chapters = story(rng.split("events"), switch, begin_ms)
     end_ms = max(one.end_ms for one in chapters) + 2 * switch.silence_ms
     others = [one for one in events if one.end_ms < begin_ms - 500 or one.at_ms > end_ms]
@@ -173,6 +177,15 @@ def _blackout(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
             )
             for number in range(CONTROLLERS)
         ),
+    ]
+
+
+def _silent(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """No majority of the controllers runs, for longer than any lease; nothing else happens."""
+    seed, long_ms = _seed(rng), switch.silence_ms + switch.poll_ms + SILENT_MS
+    return [
+        _event(FaultKind.NAMESRV_CRASH, f"ns{number}", at_ms + 50 * number, long_ms, seed + number)
+        for number in rng.split("who").sample(range(CONTROLLERS), 2)
     ]
 
 

@@ -20,7 +20,7 @@ from sim.switch.lines import EpochLine, Lines
 from store.plain import PlainLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from broker.controller import BrokerController
     from broker.switch.broker import SwitchingBroker
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sim.disk import SimDisk
     from sim.oracles.copies import Row
     from sim.switch.decisions import Decisions
+    from sim.switch.lease import Lease
 
 EPOCH_FILE: Final = "/store/epochFileCheckpoint"
 IDENTITY_FILE: Final = "/store/brokerIdentity.json"
@@ -161,6 +162,8 @@ class Replicas:
         self.book = Lines({name: one.copy for name, one in self.brokers.items()})
         self.decisions: Decisions
         """Set by who makes this."""
+        self.lease: Lease
+        """Likewise."""
         self.kept: dict[int, Kept] = {}
         """By position, what may never be lost."""
         self.replaced: set[tuple[str, int, int]] = set()
@@ -177,6 +180,7 @@ class Replicas:
         broker.switching, broker.controller, broker.is_up = switching, None, False
 
         def after_event() -> None:
+            self.lease.on_event(name)
             if switching.running is not broker.controller:
                 broker.controller, broker.is_up, broker.line = switching.running, False, None
             if broker.controller is None or not broker.log._opened:
@@ -219,6 +223,7 @@ class Replicas:
         # A master opens with what it has; all of that counts in its epoch.
         broker.committed = copy.end if broker.is_master else log.committed_position
         self._check_epochs(broker, copy.base)
+        self._check_members(self.members(), "opens its log")
         if broker.is_master:
             self._begin_epoch(broker)
         self._look(broker)
@@ -399,17 +404,20 @@ class Replicas:
         if before is not None and before.master_epoch == after.master_epoch:
             grown = len(after.in_sync) > len(before.in_sync)
             self._count("sets_grown" if grown else "sets_shrunk")
+        self._check_members(self.members(after), "is let in, or stays,")
+
+    def _check_members(self, members: Iterable[Replica], what: str) -> None:
+        """Whoever is in sync has all that counted: its log is the beginning of a master's."""
         last = max(self.kept, default=None)
         if last is None:
             return
-        row = self.kept[last].row
-        for member in self.members(after):
-            if not self.book.has(member.copy, last, row.data):
+        kept = self.kept[last]
+        for member in members:
+            if not self.book.has(member.copy, last, kept.row.data):
                 raise Violation(
                     self.grown_name,
-                    f"{member.name} is in sync since epoch {after.master_epoch}, set "
-                    f"{after.in_sync_epoch}; its log ends at {member.copy.end}, and what lies at "
-                    f"{last} was {self.kept[last].how}",
+                    f"{member.name} {what} and is in sync; its log ends at {member.copy.end}, and "
+                    f"what lies at {last} was {kept.how}",
                 )
 
     # What is answered
@@ -428,6 +436,7 @@ class Replicas:
             self._count(f"told_{code}")
             return
         self._check_held(broker, row, position, "acknowledges")
+        self.lease.check(name)
         self._keep(position, row, "acknowledged")
 
     def on_served(self, name: str, records: bytes) -> None:

@@ -22,7 +22,8 @@ from sim.oracles.wire import Tap
 from sim.record import Record
 from sim.switch.answers import ReplicaEnd
 from sim.switch.decisions import Decisions
-from sim.switch.layout import NAME, SwitchLayout
+from sim.switch.layout import CONTROLLER_PORT, NAME, SwitchLayout
+from sim.switch.lease import Lease
 from sim.switch.replicas import Replicas
 from sim.workload import draw_operations
 
@@ -65,6 +66,11 @@ class SwitchWorld(NoGroup, Machines):
             count=self.record.count,
         )
         self.decisions = self.replicas.decisions = Decisions(NAME, self.replicas.on_decided)
+        self.replicas.lease = self._lease = Lease(
+            self.switch.silence_ms + self.switch.poll_ms, lambda: self.loop.now_ns
+        )
+        for name in names:
+            self._lease.follow(self.hosts[name].address, name)
         self.controllers: dict[str, ControllerServer] = {}
         """By host, that of its process, or of the last one."""
         self.senders: dict[str, Sender] = {}
@@ -235,8 +241,10 @@ class SwitchWorld(NoGroup, Machines):
     # Watching
 
     def _listen(self, near: SimTransport, far: SimTransport) -> None:
-        """Listen to a connection that somebody has opened to a broker."""
-        del near
+        """Listen to a connection to a broker, or of a broker to a controller."""
+        asker = None if near.process is None else near.process.host.name
+        if far.local[1] == CONTROLLER_PORT and asker in self._taps:
+            near.tap = Tap(self._lease, near, lambda: self.loop.now_ns, self.findings, asks=True)
         name = None if far.process is None else far.process.host.name
         if far.local[1] == BROKER_PORT and name in self._taps:
             far.tap = Tap(

@@ -182,6 +182,19 @@ def test_epochs_are_durable_when_they_are_saved_and_damage_ends_the_start() -> N
         EpochFile("store", disk).load()
 
 
+def test_an_epoch_is_on_the_disk_when_it_has_begun() -> None:
+    def survives() -> bool:
+        disk = SimDisk(SplitRng(1))
+        disk.make_directories("store")
+        file = EpochFile("store", disk)
+        file.begin(3, 0)
+        return disk.durable(file.path) == encode_epochs((Epoch(3, 0),))
+
+    assert survives()
+    with planted(BY_TESTS["switch-epoch-not-on-disk"]):
+        assert not survives()
+
+
 def test_what_begins_at_the_end_says_nothing_of_the_log() -> None:
     assert clip(THREE, 900) == THREE[:2]
     assert clip(THREE, 0) == ()
