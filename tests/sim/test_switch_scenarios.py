@@ -38,7 +38,7 @@ def plan(*events, safety_ms=20_000, brokers=2, flush="SYNC_FLUSH", rate=20.0, **
 
 
 def run(one, bug=None):
-    with planted(ALL[bug]) if bug else nullcontext():
+    with planted(bug) if bug else nullcontext():
         return run_plan(one)
 
 
@@ -102,11 +102,23 @@ def test_reported_loss_does_not_happen_here(name):
 @pytest.mark.parametrize(
     ("name", "bug", "oracle"),
     [
-        ("KIP-101-1", "switch-cut-to-what-counts", "A36 in sync without what was acknowledged"),
-        ("KIP-101-2", "switch-tail-kept", "A34 epochs of a log"),
-        ("KIP-966", "controller-elects-whoever-lives", "A36 elected from outside the in-sync set"),
-        ("5663", "switch-asked-for-does-not-count", "A38 counted before the in-sync set had it"),
-        ("7689", "switch-acknowledged-before-the-set", "A38 counted before it was synced"),
+        (
+            "KIP-101-1",
+            ALL["switch-cut-to-what-counts"],
+            "A36 in sync without what was acknowledged",
+        ),
+        ("KIP-101-2", ALL["switch-tail-kept"], "A34 epochs of a log"),
+        (
+            "KIP-966",
+            ALL["controller-elects-whoever-lives"],
+            "A36 elected from outside the in-sync set",
+        ),
+        (
+            "5663",
+            ALL["switch-asked-for-does-not-count"],
+            "A38 counted before the in-sync set had it",
+        ),
+        ("7689", ALL["switch-acknowledged-before-the-set"], "A38 counted before it was synced"),
     ],
 )
 def test_with_the_same_mistake_it_does(name, bug, oracle):
