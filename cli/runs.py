@@ -54,6 +54,15 @@ class Mode(StrEnum):
     CONTROLLER = "controller"
 
 
+class Cluster(StrEnum):
+    """A sample cluster of docker/samples."""
+
+    TWO_ASYNC = "2m-2s-async"
+    TWO_SYNC = "2m-2s-sync"
+    NO_SLAVE = "2m-noslave"
+    CONTROLLER = "controller"
+
+
 class Workload(StrEnum):
     """Which kinds of messages a run produces."""
 
@@ -100,6 +109,10 @@ def demo(
         Mode,
         typer.Option(help="Three in a Raft group, a master and its slave, or with controllers."),
     ] = Mode.RAFT,
+    cluster: Annotated[
+        Cluster | None,
+        typer.Option(help="With --backend docker: a sample cluster instead, without the checkers."),
+    ] = None,
     workload: Annotated[
         Workload | None,
         typer.Option(help="Which kinds of messages (default every; plain for a master)."),
@@ -130,7 +143,15 @@ def demo(
 
     Example: ledgermq demo --mode sync-master
     """
-    _need_for_a_run(spark=not no_spark)
+    _need_for_a_run(spark=not no_spark and cluster is None)
+    if cluster is not None:
+        if backend is not Backend.DOCKER:
+            raise typer.BadParameter(
+                "sample clusters need --backend docker", param_hint="--cluster"
+            )
+        from chaos.samples import main as walk
+
+        raise typer.Exit(walk(cluster.value))
     from chaos.demo import main
     from mutants.patches import ALL
 

@@ -5,8 +5,8 @@ gives the line ``dLegerSelfId=n0``). ``brokerIP1`` defaults to the address of th
 ``storePathRootDir`` to the volume, ``bindAddress`` of a name server to all addresses. Knows nothing
 of the packages of LedgerMQ; arguments: ``broker``, ``namesrv``, ``mutant NAME`` (a broker with a
 planted bug, for the chaos suite), ``certificates GROUP ID...`` (makes a CA and a certificate for
-each member, once, in directories below `CERTIFICATES`), or any other command, which is run as it
-is. A broker waits for its certificate.
+each member, once, in directories below `CERTIFICATES`), ``key`` (makes a shared key, once), or any
+other command, which is run as it is. A server waits for its certificate or key.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ CERTIFICATES = Path("/var/lib/ledgermq-certs")
 CERTIFICATE_WAIT_S = 60
 OWN_FILES = ("node.crt", "node.key", "ca.crt")
 """What a member is given."""
+SHARED_KEY = CERTIFICATES / "own" / "peers.key"
+FILES = ("peerTls", "peerSharedKeyFile")
+"""How settings begin that name such a file."""
 
 
 def own_address() -> str:
@@ -72,7 +75,7 @@ def call(*arguments: str) -> None:
 
 def await_certificates(values: dict[str, str]) -> None:
     """Wait until the files that the settings name are there; the broker says what is wrong."""
-    paths = [Path(value) for key, value in values.items() if key.startswith("peerTls")]
+    paths = [Path(value) for key, value in values.items() if key.startswith(FILES)]
     deadline = time.monotonic() + CERTIFICATE_WAIT_S  # noqa: TID251  # no package of ours is known
     while not all(path.exists() for path in paths) and time.monotonic() < deadline:  # noqa: TID251
         time.sleep(0.1)  # noqa: TID251
@@ -84,6 +87,10 @@ def main(arguments: list[str]) -> NoReturn:
     python = sys.executable
     if command == "certificates":
         make_certificates(arguments[1], arguments[2:])
+        sys.exit(0)
+    if command == "key":
+        if not SHARED_KEY.exists():
+            call("certs", "key", str(SHARED_KEY))
         sys.exit(0)
     if command not in {"broker", "namesrv", "mutant"}:
         os.execvp(command, arguments)  # noqa: S606  # that is what an entry point does

@@ -10,8 +10,9 @@ import typer
 
 from chaos import needs
 from chaos.demo import parser as demo_parser
+from chaos.samples import SAMPLES
 from cli.main import VERDICT_COMMANDS, app, run
-from cli.runs import Backend, Flush, Mode, Report, Workload
+from cli.runs import Backend, Cluster, Flush, Mode, Report, Workload
 
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
@@ -44,6 +45,14 @@ def test_every_command_explains_itself(
         assert "Example: ledgermq" in shown
 
 
+def test_sample_clusters_are_those_of_the_walk_and_need_containers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert {one.value for one in Cluster} == set(SAMPLES)
+    assert run(["demo", "--no-spark", "--cluster", "2m-2s-sync"]) != 0
+    assert "--backend docker" in capsys.readouterr().err
+
+
 def test_a_demo_takes_what_its_package_takes() -> None:
     """Options are declared twice: here with their help, in `chaos.demo` with their limits."""
     theirs = {
@@ -55,7 +64,7 @@ def test_a_demo_takes_what_its_package_takes() -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
     ours = {option for one in command.commands["demo"].params for option in one.opts}
-    assert ours - {"--help"} == theirs.keys()
+    assert ours - {"--help", "--cluster"} == theirs.keys(), "--cluster is of chaos.samples"
     words = {"--backend": Backend, "--flush": Flush, "--mode": Mode, "--workload": Workload}
     words["--report"] = Report
     for option, choices in theirs.items():
