@@ -82,6 +82,8 @@ class Context:
     drain_stats: list[Any] = field(default_factory=list)
     polls: DataFrame | None = None
     """The first deliveries of places to groups, once a check has asked for them."""
+    poll_order: Any = None
+    """What the runs of polls say of their order (`spark.checks.reading`), once it was asked."""
     absent: DataFrame | None = None
     """What groups did not get of what was acknowledged, once a check has asked for it."""
     delivered_rows: int = 0
@@ -209,6 +211,8 @@ def _read_send_facts(context: Context) -> None:
             F.min(F.coalesce("epoch", F.lit(0))).alias("epoch_min"),
             F.max(F.coalesce("epoch", F.lit(0))).alias("epoch_max"),
             F.count("raft_index").alias("with_index"),
+            F.count("tries").alias("with_tries"),
+            F.count(F.when(F.col("t_cmp") < F.col("t_inv"), 1)).alias("ended"),
             F.min("t_inv").alias("t_min"),
             F.max(F.greatest("t_inv", "t_cmp")).alias("t_max"),
             F.min(F.when(F.col("t_cmp").isNull(), F.col("t_inv"))).alias("t_open"),

@@ -215,14 +215,14 @@ def _check(
     plan: dict[str, Callable[[], CheckResult]] = {}
     gaps = False
     if RESTS_ON_GAPS & set(wanted):
-        floor = _run_check(steps, "A45", lambda: check_minimum_evidence(context))
+        floor = _run_check(steps, "A45", lambda: check_minimum_evidence(context, outcomes))
         plan["A45"], gaps = (lambda: floor), "gap" in floor.details
     if outcomes is not None:
         plan |= _plan_of_messages(context, outcomes, entries, gaps=gaps)
     plan |= _plan_of_kinds(context)
     plan |= {
         "A11": lambda: check_order(context),
-        "A15": lambda: check_offsets(context, entries),
+        "A15": lambda: check_offsets(context, entries, outcomes),
         "A27": lambda: check_refused(context),
         "A30": lambda: check_leaders(context),
         "A31": lambda: check_votes(context),

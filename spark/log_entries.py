@@ -139,7 +139,7 @@ def load_log_entries(context: Context) -> LogEntries | None:
     faulty = {t for f in context.faults if spoils_log(f.kind) for t in f.targets}
     firsts = {r.number: r.first_index for r in replicas}
     plain = [r.number for r in replicas if r.form == PLAIN]
-    stats = _node_stats(by_node(contents, directories), firsts, plain)
+    stats = _node_stats(contents, directories, firsts, plain)
     nodes = [
         _node_log(name, number, stats, ranges, disk_fault=name in faulty)
         for name, number in numbers.items()
@@ -189,16 +189,24 @@ def _of_table(table: DataFrame, numbers: dict[str, int]) -> DataFrame:
 def _is_single(contents: DataFrame) -> bool:
     """Whether each index has one row: segments have one for each of their indexes, and no other.
 
-    What is brought here is a row for each segment.
+    Indexes are counted as bits of a word. What is brought here is a row for each segment.
     """
+    bit = F.expr("shiftleft(1L, cast(index & 63 as int))")
     spans = (
         contents.filter("type <> 'unreadable'")
-        .groupBy("group", "base")
+        .groupBy("group", "base", F.shiftright("index", 6).alias("word"))
         .agg(
+            F.count(F.lit(1)).alias("rows"),
             F.min("index").alias("low"),
             F.max("index").alias("high"),
-            F.count(F.lit(1)).alias("rows"),
-            F.count_distinct("index").alias("indexes"),
+            F.bit_or(bit).alias("bits"),
+        )
+        .groupBy("group", "base")
+        .agg(
+            F.min("low").alias("low"),
+            F.max("high").alias("high"),
+            F.sum("rows").alias("rows"),
+            F.sum(F.bit_count("bits")).alias("indexes"),
         )
         .orderBy("group", "low")
         .collect()
@@ -256,31 +264,75 @@ def _identity() -> Column:
     return F.when(F.col("entry_crc").isNotNull(), exact).otherwise(F.xxhash64(*columns))
 
 
-def _node_stats(rows: DataFrame, firsts: dict[int, int], plain: list[int]) -> dict[int, Any]:
+@dataclass(slots=True)
+class _NodeStats:
+    """What is counted of one node's log."""
+
+    group: int
+    rows: int = 0
+    first: int | None = None
+    commit: int | None = None
+    committed_rows: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+def _node_stats(
+    contents: DataFrame, directories: dict[int, str], firsts: dict[int, int], plain: list[int]
+) -> dict[int, _NodeStats]:
+    """Count by node what it holds; what the same nodes hold is counted once.
+
+    What is brought here is a row for each set of nodes that has something to itself.
+    """
     readable = F.col("type") != "unreadable"
-    first = case_of(F.col("node_no"), firsts, 0)
-    is_plain = F.col("node_no").isin(plain)
-    covers = F.when(is_plain, F.col("size").cast("long")).otherwise(F.lit(1).cast("long"))
-    place = F.when(~readable, F.concat(F.coalesce("file", F.lit("?")), F.lit(" at "), "pos"))
-    stats = (
-        rows.groupBy("node_no", "group")
+    reached = F.lit(0).cast("long")
+    for number, first in firsts.items():
+        reached = reached + F.when(F.col("index") >= first, F.lit(1 << number)).otherwise(0)
+    rows = contents.withColumn("reached", reached if firsts else F.col("holders"))
+    counted = (
+        rows.groupBy("group", "holders", "committers", "reached")
         .agg(
             F.count(F.when(readable, 1)).alias("rows"),
             F.min(F.when(readable, F.col("index"))).alias("first"),
-            F.max(F.when(readable & F.col("committed"), F.col("index"))).alias("commit"),
-            F.coalesce(
-                F.sum(F.when(readable & F.col("committed") & (F.col("index") >= first), covers)),
-                F.lit(0),
-            ).alias("committed_rows"),
-            F.collect_set(place).alias("unreadable"),
+            F.max(F.when(readable, F.col("index"))).alias("last"),
+            F.sum(F.when(readable, F.col("size").cast("long"))).alias("size"),
+            F.count(F.when(~readable, 1)).alias("unreadable"),
         )
         .collect()
     )
-    return {row.node_no: row for row in stats}
+    stats: dict[int, _NodeStats] = {}
+    for row in counted:
+        for number in directories:
+            if not row.holders >> number & 1:
+                continue
+            node = stats.setdefault(number, _NodeStats(group=row.group))
+            if not row.rows:
+                continue
+            node.rows += row.rows
+            node.first = row.first if node.first is None else min(node.first, row.first)
+            if row.committers >> number & 1:
+                node.commit = row.last if node.commit is None else max(node.commit, row.last)
+                if row.reached >> number & 1:
+                    node.committed_rows += (row.size or 0) if number in plain else row.rows
+    if any(row.unreadable for row in counted):
+        _name_unreadable(by_node(contents.filter(~readable), directories), stats)
+    return stats
+
+
+def _name_unreadable(rows: DataFrame, stats: dict[int, _NodeStats]) -> None:
+    """Say of each node where its files cannot be followed."""
+    where = F.concat(F.coalesce("file", F.lit("?")), F.lit(" at "), "pos")
+    found = rows.groupBy("node_no").agg(F.collect_set(where).alias("places")).collect()
+    for row in found:
+        stats[row.node_no].unreadable = tuple(sorted(row.places))
 
 
 def _node_log(
-    name: str, number: int, stats: dict[int, Any], ranges: dict[Any, Any], *, disk_fault: bool
+    name: str,
+    number: int,
+    stats: dict[int, _NodeStats],
+    ranges: dict[Any, Any],
+    *,
+    disk_fault: bool,
 ) -> NodeLog:
     found = stats.get(number)
     meta = next((r for (_, node), r in ranges.items() if node == name), None)
@@ -294,7 +346,7 @@ def _node_log(
         commit_index=-1 if commit is None else commit,
         rows=found.rows if found else 0,
         committed_rows=found.committed_rows if found else 0,
-        unreadable=tuple(sorted(found.unreadable)) if found else (),
+        unreadable=found.unreadable if found else (),
         disk_fault=disk_fault,
         is_plain=meta is not None and meta.form == PLAIN,
     )

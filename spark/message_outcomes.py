@@ -2,7 +2,9 @@
 
 One shuffle answers A1, A5, A6, A7, A8 and A9: rows of the three tables are laid over each other
 and folded by ``msg_key`` with fixed-width aggregates only (Spark then hashes instead of sorting);
-consumer groups are bits of a long. Only suspects are kept; totals are observed on the way.
+consumer groups are bits of a long. Only suspects are kept; totals are observed on the way. Where
+all observers of each message saw it at one place, with one body and at one index, A15, A35 and A45
+need no shuffle of their own: the totals say so.
 Source: spec/proof.md 3.1-3.3.
 """
 
@@ -22,11 +24,20 @@ class MessageOutcomes:
 
     suspects: DataFrame
     totals: dict[str, int]
+    """Beside the counts of sends and deliveries: messages that were ``unlike`` for two observers
+    of places, ``unlogged`` though they were seen at a place, ``astray`` from the index that was
+    told, and ``early``, delivered before their send."""
 
 
 FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "under_replicated")
 
 
+_AGREEMENT = {
+    "unlike": "sight_min <> sight_max",
+    "unlogged": "n_log = 0 and sight_min is not null",
+    "astray": "step_min <> step_max or (n_log = 0 and step_min is not null)",
+    "early": "got < begun",
+}
 _COUNTED = ("n_send", "n_ok", "n_fail", "n_any", "n_del", "n_log", "attempts")
 
 
@@ -54,6 +65,7 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
         F.sum("extra").alias("extra"),
         F.sum((is_open & took_effect).cast("long")).alias("recovered"),
         F.sum((is_open & ~took_effect).cast("long")).alias("vanished"),
+        *(F.count(F.when(F.expr(what), 1)).alias(name) for name, what in _AGREEMENT.items()),
         *(F.sum(F.col(flag).cast("int")).alias(flag) for flag in FLAGS),
     )
     # A checkpoint, not a cache: only an action of its own hands the observed totals over.
@@ -92,7 +104,20 @@ def _send_rows(context: Context) -> DataFrame:
             ok & ~F.coalesce(F.col("kind") == "txn", F.lit(col=False)), context.class_number()
         ).alias("owed"),
         F.when(ok, F.coalesce("epoch", F.lit(0))).alias("ok_epoch"),
+        F.when(ok, _sight(place(F.col("topic"), F.col("queue_id"), F.col("queue_offset")))).alias(
+            "sight"
+        ),
+        F.when(
+            ok & F.col("raft_index").isNotNull(),
+            F.xxhash64(F.coalesce("raft_group", F.lit(0)), "raft_index"),
+        ).alias("step"),
+        F.col("t_inv").alias("begun"),
     )
+
+
+def _sight(at: Column) -> Column:
+    """Return a 64-bit hash of what an observer saw: a place, and the body there."""
+    return F.when(at.isNotNull(), F.xxhash64(at, "body_hash"))
 
 
 def refused() -> Column:
@@ -113,28 +138,33 @@ def _delivery_rows(context: Context) -> DataFrame:
         | F.col("own") & F.col("msg_key").isNotNull() & F.col("copied")
     )
     masks = (context.group_mask(i).alias(f"seen_{i}") for i in range(context.mask_count))
+    where = F.when(
+        ~F.col("copied"), place(F.col("topic"), F.col("queue_id"), F.col("queue_offset"))
+    )
     return checked.select(
         "msg_key",
         F.lit(1).alias("n_any"),
         plain.cast("int").alias("n_del"),
         F.col("body_hash").alias("d_hash"),
-        F.when(
-            ~F.col("copied"), place(F.col("topic"), F.col("queue_id"), F.col("queue_offset"))
-        ).alias("place"),
+        where.alias("place"),
+        _sight(where).alias("sight"),
+        F.col("t_recv").alias("got"),
         *masks,
     )
 
 
 def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
     known = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in context.topics])
+    where = F.when(
+        F.col("queue_offset").isNotNull(), F.xxhash64("topic_h", "queue_id", "queue_offset")
+    )
     return entries.filter(F.col("msg_key").isNotNull() & known).select(
         "msg_key",
         F.lit(1).alias("n_log"),
         F.col("holders").alias("held"),
-        F.when(
-            F.col("queue_offset").isNotNull(),
-            F.xxhash64("topic_h", "queue_id", "queue_offset"),
-        ).alias("place"),
+        where.alias("place"),
+        _sight(where).alias("sight"),
+        F.xxhash64("group", "index").alias("step"),
     )
 
 
@@ -154,6 +184,12 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
         F.max("d_hash").alias("d_max"),
         F.min("place").alias("place_min"),
         F.max("place").alias("place_max"),
+        F.min("sight").alias("sight_min"),
+        F.max("sight").alias("sight_max"),
+        F.min("step").alias("step_min"),
+        F.max("step").alias("step_max"),
+        F.min("begun").alias("begun"),
+        F.min("got").alias("got"),
         F.coalesce(F.bit_or("held"), F.lit(0).cast("long")).alias("held"),
         F.max("owed").alias("topic_no"),
         F.max("ok_epoch").alias("ok_epoch"),

@@ -12,15 +12,22 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context
+from spark.message_outcomes import MessageOutcomes
 from spark.result import UNKNOWN, CheckResult
+from spark.runs import fold_steps
 
 SENDS_PER_PHASE_MIN: Final = 10
 EVENTS_PER_STRETCH: Final = 65_536
 """So many events are ordered at once; what is brought here is a row for each such stretch."""
 
 
-def check_minimum_evidence(context: Context) -> CheckResult:
-    """Return A45; ``details['gap']`` says what is missing from the events, if anything is."""
+def check_minimum_evidence(
+    context: Context, outcomes: MessageOutcomes | None = None
+) -> CheckResult:
+    """Return A45; ``details['gap']`` says what is missing from the events, if anything is.
+
+    ``outcomes``: the messages' fold, which knows most that would have to be looked for.
+    """
     result = CheckResult(check="A45", summary="every phase and kind of send has a success")
     complaints = [
         f"the table {table} is missing or empty"
@@ -31,7 +38,7 @@ def check_minimum_evidence(context: Context) -> CheckResult:
     if gap:
         result.details["gap"] = gap
         complaints.append(gap)
-    jump = find_jump(context)
+    jump = find_jump(context, outcomes)
     if jump:
         complaints.append(jump)
     seen: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -67,7 +74,7 @@ def find_gap(context: Context) -> str:
     return ""
 
 
-def find_jump(context: Context) -> str:
+def find_jump(context: Context, outcomes: MessageOutcomes | None = None) -> str:
     """Return how the one clock of the record went backwards; empty if it did not.
 
     Events are numbered in the order of their times, no operation ends before it begins, and no
@@ -75,10 +82,8 @@ def find_jump(context: Context) -> str:
     """
     numbered = context.table("events").filter("idx is not null")
     back = _count_falls(numbered, context.history.tolerance)
-    ended = context.sends.filter("t_cmp < t_inv").count()
-    begun = context.sends.groupBy("msg_key").agg(F.min("t_inv").alias("begun"))
-    got = context.deliveries.filter("own and msg_key is not null").select("msg_key", "t_recv")
-    early = got.join(begun, "msg_key").filter("t_recv < begun").count()
+    ended = sum(row.ended for row in context.send_stats)
+    early = _count_early(context) if outcomes is None or _may_be_early(context, outcomes) else 0
     found = [
         f"{number} {what}"
         for number, what in (
@@ -91,21 +96,39 @@ def find_jump(context: Context) -> str:
     return f"the clock jumped: {', '.join(found)}" if found else ""
 
 
+def _may_be_early(context: Context, outcomes: MessageOutcomes) -> bool:
+    """Whether a delivery may lie before its send: by the fold, or on a topic it leaves out."""
+    elsewhere = any(
+        row.own and not row.copied and row.topic not in context.topics and row.n > row.unkeyed
+        for row in context.delivery_stats
+    )
+    return elsewhere or bool(outcomes.totals["early"])
+
+
+def _count_early(context: Context) -> int:
+    """Return how many deliveries are earlier than the first send of their message."""
+    begun = context.sends.groupBy("msg_key").agg(F.min("t_inv").alias("begun"))
+    got = context.deliveries.filter("own and msg_key is not null").select("msg_key", "t_recv")
+    return int(got.join(begun, "msg_key").filter("t_recv < begun").count())
+
+
 def _count_falls(numbered: DataFrame, tolerance: int) -> int:
     """Return how many events are earlier than the one before, by their numbers."""
     stretch = F.floor(F.col("idx") / EVENTS_PER_STRETCH)
-    before = F.lag("t_mono_ns").over(Window.partitionBy("stretch").orderBy("idx"))
-    place = F.struct("idx", "t_mono_ns")
+    before = F.lag("t").over(Window.partitionBy("stretch").orderBy("idx"))
+    place = F.struct("idx", "t", "joined")
+    fell = (~F.col("joined") & (F.col("t") < before - tolerance)).cast("long")
     stretches = (
-        numbered.select("idx", "t_mono_ns", stretch.alias("stretch"))
-        .withColumn("falls", (F.col("t_mono_ns") < before - tolerance).cast("int"))
+        fold_steps(numbered.select("idx", F.col("t_mono_ns").alias("t")), tolerance)
+        .withColumn("stretch", stretch)
+        .withColumn("fell", F.coalesce(fell, F.lit(0)) + F.col("falls"))
         .groupBy("stretch")
-        .agg(F.sum("falls").alias("falls"), F.min(place).alias("low"), F.max(place).alias("high"))
+        .agg(F.sum("fell").alias("falls"), F.min(place).alias("low"), F.max(place).alias("high"))
         .collect()
     )
     stretches.sort(key=lambda row: int(row.stretch))
     between: int = sum(
-        b.low.t_mono_ns < a.high.t_mono_ns - tolerance for a, b in pairwise(stretches)
+        not b.low.joined and b.low.t < a.high.t - tolerance for a, b in pairwise(stretches)
     )
     within: int = sum(row.falls or 0 for row in stretches)
     return within + between

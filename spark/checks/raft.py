@@ -111,7 +111,7 @@ def _compare_logs(
         "entries": {n.node: n.rows for n in entries.nodes},
     }
     parts = [_divergent(context, entries)] if entries.divergent or entries.missing else []
-    overwritten = _overwritten(context, entries)
+    overwritten = _overwritten(context, entries, outcomes)
     under_replicated = find_under_replicated(context, entries, outcomes, overwritten)
     result.count = entries.divergent + entries.missing + entries.nowhere
     for found in (overwritten, under_replicated):
@@ -180,16 +180,19 @@ def _divergent(context: Context, entries: LogEntries) -> DataFrame:
     )  # fmt: skip
 
 
-def _overwritten(context: Context, entries: LogEntries) -> DataFrame | None:
+def _overwritten(
+    context: Context, entries: LogEntries, outcomes: MessageOutcomes
+) -> DataFrame | None:
     """A35 (ii): acknowledged sends whose index was committed with other content.
 
     The index is what the reply said, or else where a replica holds the message uncommitted while
-    another committed something else there, and no replica committed the message anywhere.
+    another committed something else there, and no replica committed the message anywhere. Where
+    the fold by message has found each at the index that was told, nothing else is there.
     """
     found: list[DataFrame] = []
     ok = context.sends.filter("outcome = 'ok'")
     fields = ("msg_key", "op_id", "t_cmp", "t_inv")
-    if sum(row.with_index for row in context.send_stats):
+    if outcomes.totals["astray"] and sum(row.with_index for row in context.send_stats):
         told = ok.filter("raft_index is not null").select(
             *fields, F.coalesce("raft_group", F.lit(0)).alias("group"),
             F.col("raft_index").alias("index"),

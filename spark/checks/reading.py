@@ -2,10 +2,12 @@
 
 A13: what a consumer polled later of a queue, within one generation, lies behind what it had polled.
 A14: it passes over nothing that its group gets only later, from another. Both look at the first
-delivery of each place to a group; what comes again is A9's. A17: an orderly group has one call of a
+delivery of each place to a group; what comes again is A9's, and look only at queues whose runs do
+not show that all is in order. A17: an orderly group has one call of a
 queue at a time, and gets each shard in the order of its sends. Source: spec/proof.md A13, A14, A17.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -27,18 +29,25 @@ from spark.facts import (
 )
 from spark.lines import before, by_offset, whole
 from spark.result import CheckResult
+from spark.runs import find_runs
 
 BUCKET: Final = 16
 """Offsets of a gap are looked up by so many: one that is long has many buckets, a short one one."""
+QUEUES_MAX: Final = 1_000
+"""So many queues are named when only their polls are looked at."""
 QUEUE: Final = ("gname", "topic", "epoch_", "queue_id")
 STRETCH: Final = (*QUEUE, "consumer", "generation")
 
 
 def check_backwards(context: Context) -> CheckResult:
     """Return A13."""
-    polls = _polls(context, "A13")
-    if isinstance(polls, CheckResult):
-        return polls
+    result = CheckResult(check="A13", summary="polls go forwards")
+    if (why := _untold(context, "A13")) is not None:
+        return why
+    known = _order(context)
+    if known.disordered is not None and not known.disordered:
+        return result
+    polls = _polls(context, known)
     # Each place is there once: the first that was polled of what lies behind.
     first = F.struct("t_fetch_inv", "queue_offset")
     rows = before(polls, by_offset(STRETCH, back=True), "known", "min", first)
@@ -46,15 +55,18 @@ def check_backwards(context: Context) -> CheckResult:
         F.col("consumer"), " polled ", queue_place(), " after @", F.col("known.queue_offset")
     )
     rows = rows.filter("known.t_fetch_inv < t_fetch_inv").withColumn("key", queue_place())
-    return tell(context, CheckResult(check="A13", summary="polls go forwards"), rows, explain)
+    return tell(context, result, rows, explain)
 
 
 def check_skips(context: Context) -> CheckResult:
     """Return A14."""
-    polls = _polls(context, "A14")
-    if isinstance(polls, CheckResult):
-        return polls
     result = CheckResult(check="A14", summary="polls skip nothing")
+    if (why := _untold(context, "A14")) is not None:
+        return why
+    known = _order(context)
+    if known.skipping is not None and not known.skipping:
+        return result
+    polls = _polls(context, known)
     kept = polls.filter("t_fetch_inv < last")
     gaps = before(kept, by_offset(STRETCH), "before", "max", F.col("queue_offset"))
     gaps = (
@@ -95,11 +107,19 @@ def _bucket(offset: Column) -> Column:
     return F.floor(offset / BUCKET)
 
 
-def _polls(context: Context, check: str) -> DataFrame | CheckResult:
-    """Return the first deliveries of places to groups, or why nobody can tell who polled them.
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The queues of groups, by the hash of `QUEUE`, whose polls have to be looked at one by one.
 
-    ``last``: when their member polled last in that generation.
+    None in the place of hashes: all. What is ``disordered`` is in ``skipping``, too.
     """
+
+    disordered: frozenset[int] | None = None
+    skipping: frozenset[int] | None = None
+
+
+def _untold(context: Context, check: str) -> CheckResult | None:
+    """Return why nobody can tell who polled what, None if deliveries say so."""
     counted = [r for r in context.delivery_stats if not r.copied and r.topic in context.topics]
     counted = [r for r in counted if r.gname in context.consumer_groups]
     modes = modes_of(context)
@@ -107,15 +127,63 @@ def _polls(context: Context, check: str) -> DataFrame | CheckResult:
         return unknown(check, f"needs {missing} of the groups that run.json names in modes")
     if counted and not any(row.polled for row in counted):
         return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
+    return None
+
+
+def _firsts(context: Context) -> DataFrame:
+    """Return the deliveries that may be the first of their places to groups."""
+    return (
+        context.deliveries.filter("not copied and not coalesce(auditor, false)")
+        .filter("coalesce(reconsume, 0) = 0 and queue_offset is not null")
+        .filter(on_topics(context))
+        .withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
+        .filter("epoch_ is not null")
+    )
+
+
+def _order(context: Context) -> _Order:
+    """Return what the runs of polls say, a line for each member in each generation.
+
+    Where one place came to a group twice the first has to be found before anything is said.
+    """
+    known: _Order | None = context.poll_order
+    if known is None:
+        known = context.poll_order = _look(context)
+    return known
+
+
+def _look(context: Context) -> _Order:
+    counted = [r for r in context.delivery_stats if r.gname in context.consumer_groups]
+    if lacking("deliveries", counted, POLLED):
+        return _Order()
+    polled = F.col("t_fetch_inv")
+    queue, line = F.xxhash64(*QUEUE), F.xxhash64(*STRETCH)
+    runs = find_runs(
+        _firsts(context), line=line, parent=queue, at=F.col("queue_offset"), early=polled,
+        late=polled,
+    )  # fmt: skip
+    if runs is None:
+        return _Order()
+    wrong = runs.parent[runs.disordered() | runs.overlapping()]
+    disordered = frozenset([*wrong.tolist(), *runs.shared().tolist()])
+    skipping = disordered.union(runs.parent[runs.gaps()].tolist())
+    if len(skipping) > QUEUES_MAX:
+        return _Order(disordered=None if disordered else frozenset())
+    return _Order(disordered=disordered, skipping=skipping)
+
+
+def _polls(context: Context, known: _Order) -> DataFrame:
+    """Return the first deliveries of places to groups, of the queues that are to be looked at.
+
+    ``last``: when their member polled last in that generation.
+    """
     if context.polls is None:
+        rows = _firsts(context)
+        if known.skipping is not None:
+            rows = rows.filter(F.xxhash64(*QUEUE).isin(sorted(known.skipping)))
         poll = F.min(F.struct("t_recv", *POLLED)).alias("poll")
         firsts = (
-            context.deliveries.filter("not copied and not coalesce(auditor, false)")
-            .filter("coalesce(reconsume, 0) = 0 and queue_offset is not null")
-            .filter(on_topics(context))
-            .withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
-            .filter("epoch_ is not null")
-            .groupBy(*QUEUE, "queue_offset")
+            rows.groupBy(*QUEUE, "queue_offset")
             .agg(poll)
             .select(*QUEUE, "queue_offset", "poll.*")
             .filter(" and ".join(f"{name} is not null" for name in POLLED))

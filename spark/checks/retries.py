@@ -80,9 +80,11 @@ def check_false_letters(context: Context) -> CheckResult:
     """Return A28."""
     if (why := _silent(context, "A28")) is not None:
         return why
+    result = CheckResult(check="A28", summary="dead letters were refused for the last time")
+    if not _has_letters(context):
+        return result
     rows = _letters(context).join(_last(context), WHO, "left_anti")
     explain = text(message_name(), " is a dead letter of ", F.col("grp"), " without a last refusal")
-    result = CheckResult(check="A28", summary="dead letters were refused for the last time")
     return tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
 
 
@@ -90,13 +92,15 @@ def check_letters_twice(context: Context) -> CheckResult:
     """Return A29."""
     if (why := _silent(context, "A29")) is not None:
         return why
+    result = CheckResult(check="A29", summary="dead letters are there once")
+    if not _has_letters(context):
+        return result
     rows = _letters(context).join(_last(context), WHO).filter("letters > refusals")
     rows = rows.join(_in_doubt(context), WHO, "left_anti")
     explain = text(
         message_name(), " is ", F.col("letters"), " dead letters of ", F.col("grp"), ", refused ",
         F.col("refusals"), " times at last",
     )  # fmt: skip
-    result = CheckResult(check="A29", summary="dead letters are there once")
     result = tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
     if result.count:
         result.details["bound_exceeded"] = f"A29: {result.summary}"
@@ -107,6 +111,9 @@ def check_missing_letters(context: Context) -> CheckResult:
     """Return A57."""
     if (why := _silent(context, "A57")) is not None:
         return why
+    result = CheckResult(check="A57", summary="what was refused for good is a dead letter")
+    if not any(row.kind == "nack" for row in context.ack_stats):
+        return result
     last = _last(context)
     given = (
         context.deliveries.filter(to_groups() & of_run(context))
@@ -122,7 +129,6 @@ def check_missing_letters(context: Context) -> CheckResult:
     explain = text(
         message_name(), " was refused by ", F.col("grp"), " for the last time and is no dead letter"
     )
-    result = CheckResult(check="A57", summary="what was refused for good is a dead letter")
     result = tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
     if result.count and not all_drained(context):
         result.verdict, result.count = UNKNOWN, 0
@@ -143,6 +149,10 @@ def _silent(context: Context, check: str) -> CheckResult | None:
     if missing := lacking("acks", nacks, ("reconsume", "t_inv")):
         return unknown(check, f"needs {missing} of the groups that reconsume_max names")
     return None
+
+
+def _has_letters(context: Context) -> bool:
+    return any(row.n_dlq for row in context.delivery_stats)
 
 
 def _nacks(context: Context) -> DataFrame:

@@ -21,7 +21,7 @@ from spark.result import UNKNOWN, CheckResult
 def check_refused(context: Context) -> CheckResult:
     """Return A27."""
     result = CheckResult(check="A27", summary="what was refused came again")
-    if not context.history.rows("acks"):
+    if not any(row.kind == "nack" for row in context.ack_stats):
         return result
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
     refused = (

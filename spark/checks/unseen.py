@@ -6,6 +6,7 @@ that the group got of the queue, queues that were reset, topics made anew. A4: h
 group was behind, at the worst full second. Source: spec/proof.md A2, A4.
 """
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -20,7 +21,7 @@ from spark.message_outcomes import MessageOutcomes
 from spark.result import CheckResult
 
 QUEUE: Final = ["grp", "topic", "queue_id"]
-BUCKET: Final = 1024
+BUCKET: Final = 32
 """Offsets are looked up by so many, so that what was passed at a time meets them by equality."""
 SECOND: Final = 1_000_000_000
 
@@ -35,15 +36,18 @@ def check_passed(context: Context, outcomes: MessageOutcomes) -> CheckResult:
     if missing := lacking("acks", counted, ("topic", "queue_id", "value_offset", "t_inv")):
         return unknown("A2", f"needs {missing} of commits")
     steps = _steps(context).persist()
-    late = _late(context, steps)
-    never = _never(context, outcomes, steps)
-    rows = late if never is None else late.unionByName(never)
+    result = CheckResult(check="A2", summary="commits pass nothing")
+    parts = [_late(context, steps), _never(context, outcomes, steps)]
+    found = [part for part in parts if part is not None]
+    if not found:
+        return result
+    rows = reduce(DataFrame.unionByName, found)
     rows = rows.dropDuplicates(["grp", "msg_key"]).withColumn("key", F.col("msg_key"))
     explain = text(
         F.col("grp"), " committed behind ", message_name(), " at ", queue_place(),
         " before it had got it",
     )  # fmt: skip
-    return tell(context, CheckResult(check="A2", summary="commits pass nothing"), rows, explain)
+    return tell(context, result, rows, explain)
 
 
 def _steps(context: Context) -> DataFrame:
@@ -81,18 +85,24 @@ def _steps(context: Context) -> DataFrame:
     )
 
 
-def _late(context: Context, steps: DataFrame) -> DataFrame:
+def _late(context: Context, steps: DataFrame) -> DataFrame | None:
     """Return the messages that came to their groups for the first time behind a commit.
 
     A commit may name any offset: behind the last one that the group took there is nothing to find.
+    None if nothing came after a commit had passed any offset near it.
     """
     steps = steps.filter("low <= top")
     last = F.floor((F.least(F.col("high"), F.col("top") + 1) - 1) / BUCKET)
     buckets = F.sequence(F.floor(F.col("low") / BUCKET), last)
+    steps = steps.withColumn("bucket", F.explode(buckets))
+    taken = _taken(context).withColumn("bucket", F.floor(F.col("queue_offset") / BUCKET))
+    doubtful = _doubtful(taken, steps).persist()
+    doubts = doubtful.count()
+    if not doubts:
+        return None
     suspects = (
-        _taken(context)
-        .withColumn("bucket", F.floor(F.col("queue_offset") / BUCKET))
-        .join(steps.withColumn("bucket", F.explode(buckets)), [*QUEUE, "bucket"])
+        taken.join(small(doubtful, doubts), [*QUEUE, "bucket"], "left_semi")
+        .join(steps, [*QUEUE, "bucket"])
         .filter("queue_offset >= low and queue_offset < high and t_recv > t")
         .select(*QUEUE, "queue_offset", "msg_key", "t")
         .dropDuplicates(["grp", "msg_key", "topic", "queue_id", "queue_offset"])
@@ -110,6 +120,14 @@ def _late(context: Context, steps: DataFrame) -> DataFrame:
     sent = context.sends.filter("outcome = 'ok' and kind <=> 'txn' = false").select(*place)
     rows = suspects.join(first, who).filter("first > t")
     return small(rows, number).join(sent, place).select(*QUEUE, "queue_offset", "msg_key")
+
+
+def _doubtful(taken: DataFrame, steps: DataFrame) -> DataFrame:
+    """Return the buckets in which something came after the first commit that passed any of it."""
+    latest = taken.groupBy(*QUEUE, "bucket").agg(F.max("t_recv").alias("latest"))
+    first = steps.groupBy(*QUEUE, "bucket").agg(F.min("t").alias("passed"))
+    rows = latest.join(first, [*QUEUE, "bucket"]).filter("latest > passed")
+    return rows.select(*QUEUE, "bucket")
 
 
 def _never(context: Context, outcomes: MessageOutcomes, steps: DataFrame) -> DataFrame | None:

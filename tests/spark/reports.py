@@ -14,6 +14,8 @@ from tests.spark.generate import HistoryBuilder
 # to the garbage collector.
 SPARK_MARKS = [
     pytest.mark.spark,
+    # A report is some hundred small jobs: minutes where ten other processes want the same cores.
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -15,7 +15,7 @@ import pytest
 from chaos.checker import check_history
 from chaos.load import load_history
 from chaos.verdict import COMPLAINTS
-from spark.checks import offsets
+from spark import job
 from spark.history import open_history
 from spark.job import CHECKS
 from tests.spark.kinds import (
@@ -151,7 +151,7 @@ def test_refused_table_and_failing_check_leave_the_rest_standing(session, tmp_pa
     def broken(*_arguments):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(offsets, "_observers", broken)
+    monkeypatch.setattr(job, "check_offsets", broken)
     report = report_of(session, run, tmp_path)
     found = {r.check: r for r in report.results}
     assert set(found) == set(CHECKS)
