@@ -278,7 +278,10 @@ class ConsumeQueue:
             )  # fmt: skip
 
     def adopt(self, min_offset: int, max_offset: int, first_file: int) -> None:
-        """Take files over as they are, and count their CRCs. `OSError` passes."""
+        """Take files over as they are, and count their CRCs. `OSError` passes.
+
+        Who wrote them may have been killed before they were synced, or named for sure.
+        """
         self.min_offset, self.max_offset = min_offset, max_offset
         self.first_file = self.written = first_file
         self.crcs, self.crc, self.unchecked = b"", 0, 0
@@ -286,6 +289,7 @@ class ConsumeQueue:
         for start, at, size in pieces(first_file, end - first_file, self._files.file_bytes):
             chunk = self._files.open(self.path(start)).pread(at, size)
             self._count(at, chunk.ljust(size, b"\0"))
+        self._files.mark_unsynced(self.paths(), has_new=True)
 
     # Removal
 

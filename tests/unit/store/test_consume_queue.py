@@ -78,6 +78,8 @@ def test_reading_gives_what_was_added_wherever_it_lies(steps, begin, block_bytes
         again.adopt(queue.min_offset, queue.written // 20, queue.first_file)
         assert (again.crcs, again.crc, again.written) == (queue.crcs, queue.crc, queue.written)
         assert again.paths() == queue.paths()
+        unsynced = again._files.take_unsynced()
+        assert (unsynced.paths, unsynced.has_new) == (again.paths(), True), "nobody synced them"
 
 
 @given(st.integers(1, 30), st.integers(0, 30), st.sampled_from([20, 40, 60]), st.data())

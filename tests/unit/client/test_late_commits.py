@@ -1,0 +1,58 @@
+"""A commit that waited while its queue was given back is not sent: another member may have it."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from ledgermq.client import MessageQueue
+from ledgermq.client.assignment import Assignment, Held
+from ledgermq.client.process_queue import ProcessQueue
+
+QUEUE = MessageQueue("orders", "b", 0)
+
+
+class Host:
+    """A consumer whose broker takes what it is told."""
+
+    def __init__(self):
+        self.sent = []
+        self.local = self.locks = None
+        self.clock = SimpleNamespace(monotonic_ns=lambda: 0)
+        self.leaders = SimpleNamespace(call=self.call)
+        self.api = SimpleNamespace(commit_offset=self.commit_offset)
+
+    async def call(self, _queue, ask, *, slaves):
+        assert slaves
+        await ask("addr")
+
+    async def commit_offset(self, _addr, _queue, offset):
+        self.sent.append(offset)
+        await asyncio.sleep(0)
+
+    async def settled(self, _process_queue):
+        return True
+
+
+async def commits(*, after_the_release):
+    """Have two commits wait for each other, the first one of a queue that is given back."""
+    host = Host()
+    assignment = Assignment(host, None)
+    process_queue = ProcessQueue(QUEUE, 7)
+    process_queue.begin()
+    task = asyncio.ensure_future(asyncio.sleep(60))
+    held = assignment._held[QUEUE] = Held(process_queue, SimpleNamespace(), task)
+    if after_the_release:
+        releasing = asyncio.ensure_future(assignment._release(QUEUE))
+        while not host.sent:
+            await asyncio.sleep(0)
+        await asyncio.gather(releasing, assignment._commit(held))
+    else:
+        await asyncio.gather(assignment._commit(held), assignment._commit(held))
+        task.cancel()
+    return host.sent
+
+
+@pytest.mark.parametrize(("after_the_release", "sent"), [(False, [7, 7]), (True, [7])])
+def test_who_has_given_a_queue_back_commits_nothing_more(after_the_release, sent):
+    assert asyncio.run(commits(after_the_release=after_the_release)) == sent
