@@ -33,6 +33,7 @@ from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
 from mutants.namesrv import NAMESRV
 from mutants.outside import OUTSIDE
+from mutants.overseen import OVERSEEN
 from mutants.oversights import OVERLOOKED, OVERSIGHTS
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
@@ -129,6 +130,7 @@ _SIMULATED: Final = (
     *FURTHER,
     *UNWATCHED,
     *OVERSIGHTS,
+    *OVERSEEN,
     *EDGES,
     *KINDS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),

@@ -12,7 +12,7 @@ Source: docs/simulation.md#what-makes-a-run-repeatable; spec/proof.md D1-D10, P5
 import contextlib
 import errno
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, NamedTuple
@@ -137,6 +137,8 @@ class SimDisk(Hardware):
         self._locks: set[str] = set()
         self._synced: set[str] = set()
         """Directories whose content was synced by this process."""
+        self.on_rename: Callable[[str, str], None] = lambda _source, _target: None
+        """Told which file is about to get which name."""
 
     # The Disk of the process
 
@@ -314,6 +316,9 @@ class SimDisk(Hardware):
 
     def rename(self, source: str, target: str) -> None:
         """Let ``target`` name what ``source`` names, in one step; not synced."""
+        if self.may_settle:
+            self.settle_earlier()
+        self.on_rename(source, target)
         node = self._names.find(source)
         self.step(Op.RENAME, source, lambda: self._names.link((source, MISSING), (target, node)))
 

@@ -158,6 +158,7 @@ class Layout:
                 config,
                 sim_units_max=strain.units_max,
                 get_messages_max=strain.count_max or config.get_messages_max,
+                sim_checkpoint_ms=strain.checkpoint_ms or config.sim_checkpoint_ms,
             )
         if settings is None:
             return config

@@ -281,6 +281,10 @@ class BroadcastApp(MemberApp):
             return ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
 
+    def written(self) -> bytes:
+        """Return what its file holds now, be it dead or alive."""
+        return bytes(self._disk.look(self._path))
+
     def on_stopped(self) -> None:
         """See `MemberApp`."""
         self._oracle.on_stopped(self.name, self._disk.read(self._path))

@@ -103,8 +103,9 @@ def plan_crashes(world: World) -> None:
 
 def _crash(world: World, name: str) -> None:
     world.crash(name)
-    if world.judges.broadcast is not None:
-        world.judges.broadcast.on_killed(name)
+    app = world.apps.get(name)
+    if world.judges.broadcast is not None and isinstance(app, BroadcastApp):
+        world.judges.broadcast.on_killed(name, app.written())
     world.at(world.loop.now_ns + REBORN_MS * NS_PER_MS, partial(world.start, name))
 
 

@@ -32,6 +32,10 @@ _asked: ContextVar[set[str]] = ContextVar("asked")
 """Names of the brokers that the query of this task has asked so far."""
 
 
+SPANS: Final = ((-3_000, 3_000), (3_000, 1 << 40), (-(1 << 40), -3_000))
+"""From when to when a message is asked for, as seen from when it was stored (ms)."""
+
+
 class Known:
     """Messages that a client knows of, to ask for them again."""
 
@@ -202,6 +206,7 @@ class Reads:
         if how == 0:
             question = f"key {key}"
             found = await self._finder.by_key(queue.topic, str(key), FOUND_MAX)
+            await self._ask_within_spans(op, str(key), found)
         elif how == 1:
             question = f"unique key {unique} of {key}"
             found = await self._finder.by_unique_key(queue.topic, unique)
@@ -218,6 +223,20 @@ class Reads:
         if queue.broker_name in asked:
             answers.on_found(question, before, mine, FOUND_MAX)
             self._record.count("queries")
+
+    async def _ask_within_spans(self, op: Op, key: str, found: list[MessageExt]) -> None:
+        """Ask for one of the messages again, by the time at which it was stored.
+
+        What comes of it is judged where it is answered.
+        """
+        strain = self._workload.strain
+        if strain is None or not strain.spans or not found:
+            return
+        one = found[op.choice % len(found)]
+        for begin, end in SPANS:
+            begin_ms, end_ms = one.store_timestamp + begin, one.store_timestamp + end
+            await self._finder.by_key(one.topic, key, FOUND_MAX, max(0, begin_ms), end_ms)
+        self._record.count("queries_of_spans")
 
 
 def _noted(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -28,10 +28,12 @@ from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd
 from sim.oracles.answers import Answers
 from sim.oracles.clients import Clients
+from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
 from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
+from sim.oracles.queue_files import QueueFiles
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
 from sim.programs import plan_crashes, run_client
@@ -99,6 +101,8 @@ class World(Machines):
         self.dropping = Dropping(self)
         self.on_leads: Callable[[str, int], None] = lambda _name, _term: None
         """Hears of each new leader and its term."""
+        for name in (*self._brokers, *self.layout.alone):
+            QueueFiles(self.disk(name), self.findings)
         self.network.on_connected = self._taps().listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, App] = {}
@@ -112,7 +116,10 @@ class World(Machines):
         findings = self.findings
         self.record.follow = Keeping(findings, self.library.follow).follow
         self.record.follow_consumer = Leaving(
-            findings, Consuming(findings).follow, Keeping(findings).follow
+            findings,
+            Consuming(findings).follow,
+            Keeping(findings).follow,
+            Committing(findings).follow,
         ).follow
 
     def _taps(self) -> Taps:

@@ -25,6 +25,7 @@ from sim.oracles.base import Findings, Violation
 from sim.oracles.pair import Pair, Terms
 from sim.oracles.pair_answers import PairEnd
 from sim.oracles.pair_tables import PairTables
+from sim.oracles.queue_files import QueueFiles
 from sim.oracles.wire import Tap
 from sim.record import Record
 from sim.workload import draw_operations
@@ -84,6 +85,8 @@ class ClassicWorld(NoGroup, Machines):
         addresses = tuple(self.hosts[name].address for name in names)
         self.tables = PairTables(self.pair, lambda: self.loop.now_ns)
         self._taps = {name: PairEnd(self.pair, self.tables, name, addresses) for name in names}
+        for name in names:
+            QueueFiles(self.disk(name), self.findings)
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`

@@ -37,6 +37,11 @@ class Strain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Messages that a broker hands out for one read."""
     forth_again: bool = False
     """Whether an offset that was set back is set forth again to where it was."""
+    spans: bool = False
+    """Whether what was found by a key is asked for again, within and outside its time."""
+    checkpoint_ms: Count = 0
+    """How often queues are noted, as a period that is shorter than that in which logs are synced:
+    a log that loses its end begins from an earlier note."""
     stop_every_ms: Count = 0
     """How often a broker is stopped in good order, as a mean."""
 
@@ -53,5 +58,7 @@ def draw_strain(rng: SplitRng, segment_bytes: int) -> Strain | None:
         units_max=rng.split("units").choice((0, 1, 5)),
         count_max=rng.split("counts").choice((0, 2, 7)),
         forth_again=rng.split("forth").chance(0.7),
+        spans=rng.split("spans").chance(0.5),
+        checkpoint_ms=rng.split("checkpoints").choice((0, 0, 60)),
         stop_every_ms=rng.split("stops").choice((0, 1_500, 4_000)),
     )

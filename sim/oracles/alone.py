@@ -257,10 +257,11 @@ class Alone:
     ) -> None:
         """The auditor has read a queue: all from first to end, and what was acknowledged."""
         self._read[queue] = messages
-        missing = [offset for offset in range(first, end) if offset not in messages]
+        begin = self.dropped.get(queue, 0)
+        # What is dropped while it is read is no gap.
+        missing = [offset for offset in range(max(first, begin), end) if offset not in messages]
         if missing:
             self._report("A22 gap in a queue", f"{queue[0]}/{queue[1]} lacks {missing[:5]}")
-        begin = self.dropped.get(queue, 0)
         if first > begin:
             self._report(
                 "A22 begins too late", f"{queue[0]}/{queue[1]} begins at {first}, not at {begin}"

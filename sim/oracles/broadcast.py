@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from sim.oracles.truth import Truth
 
 KEPT: Final = "A18 a member does not know how far it has come"
+LATE: Final = "A18 a member that was killed has not written in time"
 BEGAN: Final = "A18 a member goes back behind what it had written"
 SETTLED_NS: Final = 3_000_000_000
 """Who is killed sooner may have written nothing yet, and begins anew."""
+WRITTEN_NS: Final = 2_200_000_000
+"""So long after it was taken a message is in the file; it is written each second."""
 _row: Final = re.compile(rb'\{"brokerName":"([^"]*)","queueId":(\d+),"topic":"([^"]*)"\}:(\d+)')
 
 Queue = tuple[str, int]
@@ -50,6 +53,8 @@ class Broadcast:
         """By member and queue: offsets, and when each was taken first."""
         self._hand: dict[str, dict[Queue, int]] = defaultdict(dict)
         """The last of each queue in this life."""
+        self._life: dict[str, dict[Queue, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+        """By member and queue: when each was taken first in this life."""
         self._written: dict[str, dict[Queue, int]] = {}
         """What was on the disk when the life before ended in good order."""
         self._loose: set[tuple[str, Queue]] = set()
@@ -60,6 +65,7 @@ class Broadcast:
         """A member's listener is done with a message, be it that it failed."""
         got = self._got[member][queue]
         got.setdefault(offset, self._truth.now_ns())
+        self._life[member][queue].setdefault(offset, self._truth.now_ns())
         if queue not in self._hand[member]:
             known = self._written.get(member, {}).get(queue, 0)
             if offset < known:
@@ -70,21 +76,35 @@ class Broadcast:
     @guarded
     def on_stopped(self, member: str, content: bytes | None) -> None:
         """A member has stopped in good order, with this file on its disk."""
-        written = {
-            (topic.decode(), int(number)): int(offset)
-            for name, number, topic, offset in _row.findall(content or b"")
-            if name.decode() == self._broker
-        }
+        written = self._read(content)
+        self._life.pop(member, None)
         for queue, offset in self._hand.pop(member, {}).items():
             if written.get(queue, 0) <= offset:
                 text = f"{member} stops after {queue}@{offset}, its file has {written.get(queue)}"
                 self.findings.report(Violation(KEPT, text))
         self._written[member] = written
 
-    def on_killed(self, member: str) -> None:
-        """A member was killed."""
+    def _read(self, content: bytes | None) -> dict[Queue, int]:
+        return {
+            (topic.decode(), int(number)): int(offset)
+            for name, number, topic, offset in _row.findall(content or b"")
+            if name.decode() == self._broker
+        }
+
+    @guarded
+    def on_killed(self, member: str, content: bytes | None) -> None:
+        """A member was killed, with this file on its disk: what it took long before is in it."""
         self._hand.pop(member, None)
         now_ns = self._truth.now_ns()
+        written = self._read(content)
+        for queue, taken in self._life.pop(member, {}).items():
+            wanted = first = min(taken)
+            while now_ns - taken.get(wanted, now_ns) >= WRITTEN_NS:
+                wanted += 1
+            if wanted > first and written.get(queue, 0) < wanted:
+                known = f"its file has {written.get(queue)}"
+                text = f"{member} took all of {queue} before {wanted} {WRITTEN_NS} ns ago, {known}"
+                self.findings.report(Violation(LATE, text))
         for queue in self._truth.queues:
             times = self._got[member][queue].values() if queue[0] == self._topic else ()
             if now_ns - min(times, default=now_ns) < SETTLED_NS:

@@ -18,6 +18,7 @@ from zlib import crc32
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
+from sim.oracles.by_key import ByKey
 from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.fidelity import check_stored
 from sim.oracles.heard_ends import END_TRANSACTION
@@ -94,7 +95,7 @@ class Brokers:
         self._polite = polite
         """Addresses of clients that say what they mean."""
         self.topics = Topics(truth)
-        self._queues = QueueAnswers(truth)
+        self._queues, self._by_key = QueueAnswers(truth), ByKey(truth)
         self.taking = Taking()
         self._listening, self._members = Listening(), ToldMembers()
         self.on_made: Callable[[str, str], None] = lambda _broker, _topic: None
@@ -247,10 +248,15 @@ class Brokers:
             self._fail(self.name, replica, text)
 
     def _on_by_key(self, replica: Replica, request: Said, answer: Said) -> None:
-        for record in _records(answer.body) if answer.code == SUCCESS else ():
-            row = self._check_record(replica, record, f"finds {request.text('key')}")
+        rows = [
+            self._check_record(replica, record, f"finds {request.text('key')}")
+            for record in (_records(answer.body) if answer.code == SUCCESS else ())
+        ]
+        for row in rows:
             if row.topic != request.text("topic"):
                 self._fail(self.name, replica, f"finds a message of {row.topic}")
+        if request.asker in self._polite:
+            self._by_key.check(replica, request, rows)
 
     def _on_by_id(self, replica: Replica, request: Said, answer: Said) -> None:
         at = request.number("offset")

@@ -164,3 +164,13 @@ def test_ages_by_a_clock_that_will_be_set_right_are_not_checked():
     world.validators.alone.on_acknowledged(QUEUE, 3, [7])
     broker.round()
     assert world.found is None
+
+
+def test_what_is_dropped_while_it_is_read_is_no_gap():
+    findings = Findings()
+    alone = Alone(findings, is_sync=True, tag_of=lambda _key: "", now_ns=lambda: 0)
+    alone.on_dropped({QUEUE: 6}, None)
+    alone.on_audited(QUEUE, {4: 7, 6: 8}, 4, 7)
+    assert findings.first is None
+    alone.on_audited(QUEUE, {4: 7, 6: 8}, 4, 8)
+    assert findings.first.oracle == "A22 gap in a queue"

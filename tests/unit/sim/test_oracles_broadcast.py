@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sim.oracles.base import Findings
-from sim.oracles.broadcast import BEGAN, KEPT, SETTLED_NS, Broadcast
+from sim.oracles.broadcast import BEGAN, KEPT, LATE, SETTLED_NS, WRITTEN_NS, Broadcast
 from tests.unit.sim.logs import Log
 
 QUEUE = ("orders", 0)
@@ -82,9 +82,41 @@ def test_a_life_begins_where_the_one_before_has_written():
 def test_who_is_killed_before_it_has_written_may_begin_anew():
     one = One(is_first=False).hand(0)
     one.now_ns = SETTLED_NS - 1
-    one.oracle.on_killed("v0")
+    one.oracle.on_killed("v0", None)
     assert one.hand(2, 3).missing() == []
     other = One(is_first=False).hand(0)
     other.now_ns = SETTLED_NS
-    other.oracle.on_killed("v0")
+    other.oracle.on_killed("v0", None)
     assert other.hand(2, 3).missing() == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "after_ns", "found"),
+    [
+        (file(2), WRITTEN_NS, None),
+        (file(1), WRITTEN_NS, LATE),
+        (None, WRITTEN_NS, LATE),
+        (file(1), WRITTEN_NS - 1, None),
+    ],
+)
+def test_who_is_killed_has_written_what_it_took_long_before(content, after_ns, found):
+    one = One().hand(0, 1)
+    one.now_ns += after_ns
+    one.oracle.on_killed("v0", content)
+    first = one.findings.first
+    assert (None if first is None else first.oracle) == found
+
+
+def test_what_was_taken_behind_a_gap_need_not_be_written():
+    one = One().hand(0, 2)
+    one.now_ns += WRITTEN_NS
+    one.oracle.on_killed("v0", file(1))
+    assert one.findings.first is None
+
+
+def test_what_another_life_took_is_not_asked_for():
+    one = One().hand(0, 1)
+    one.oracle.on_killed("v0", None)
+    one.now_ns += WRITTEN_NS
+    one.hand(0).oracle.on_killed("v0", None)
+    assert one.findings.first is None

@@ -1,0 +1,71 @@
+"""A checkpoint of the queues takes its place only when all that it says of them is on the disk.
+
+A start believes it: what a loss of power took of a queue before it is not looked for in the log
+again. That shows only if the power goes at the wrong moment, so it is judged when the file gets its
+name: at that moment each file of a queue, up to the last unit that is named, must be synced, its
+name as well. Read with code of its own from the bytes that were written.
+Source: spec/disk.md 5.5; `store.recovery.checkpoint` (the layout).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sim.oracles.base import Findings, Violation, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sim.disk import SimDisk
+
+NAME: Final = "A38 checkpoint of queues ahead of the disk"
+FILE: Final = "/consumequeue.checkpoint"
+UNIT_BYTES: Final = 20
+HEAD_BYTES: Final = 12
+SIZE_BYTES: Final = 4
+NAME_DIGITS: Final = 20
+
+
+class QueueFiles:
+    """Judges the checkpoints of one machine."""
+
+    def __init__(self, disk: SimDisk, findings: Findings) -> None:
+        self._disk = disk
+        self.findings = findings
+        disk.on_rename = self.on_rename
+
+    @guarded
+    def on_rename(self, source: str, target: str) -> None:
+        """A file is about to get its name."""
+        if target.endswith(FILE) and not self._disk.has_failed_syncs():
+            directory = target.removesuffix(FILE) + "/consumequeue"
+            self._check(directory, bytes(self._disk.look(source)))
+
+    def _check(self, directory: str, content: bytes) -> None:
+        head, *parts = _parts(content)
+        file_bytes = head[0]
+        for topic, queue_id, low, high, first, *_ in (queue for part in parts for queue in part):
+            end, begin = high * UNIT_BYTES, low * UNIT_BYTES
+            for start in range(first, end, file_bytes):
+                path = f"{directory}/{topic}/{queue_id}/{start:0{NAME_DIGITS}}"
+                at = min(max(begin - start, 0), file_bytes)
+                size = min(end - start, file_bytes) - at
+                if size > 0 and not self._disk.is_durable(path, at, size):
+                    raise Violation(
+                        NAME,
+                        f"{self._disk.host}: it says that {topic}/{queue_id} is from {low} to"
+                        f" {high}, and {size} bytes of {path} from {at} on may be gone after a"
+                        " loss of power now",
+                        node=self._disk.host,
+                    )
+
+
+def _parts(content: bytes) -> Iterator[Any]:
+    """Return what a checkpoint is made of: its head, then lists of queues."""
+    at = HEAD_BYTES
+    while at < len(content):
+        begin = at + SIZE_BYTES
+        at = begin + int.from_bytes(content[at:begin], "big")
+        yield msgspec.msgpack.decode(content[begin:at])
