@@ -92,7 +92,7 @@ OVERSEEN: Final = (
         source="docs/client.md: queues are committed before they are given away, not behind that.",
         plant=patch(
             "ledgermq.client.assignment:Assignment._commit_now",
-            (" or self._held.get(queue) is not held", ""),
+            ("if self._held.get(queue) is not held:", "if False:"),
         ),
     ),
 )

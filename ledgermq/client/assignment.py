@@ -272,8 +272,10 @@ class Assignment:
             return None
 
         async def ask(addr: str) -> None:
-            if one.era != era or one.lost or self._held.get(queue) is not held:
-                return  # It was moved, or went to another, before this was tried, or tried again.
+            if one.era != era or one.lost:
+                return  # It was moved, or went to another, before this was tried again.
+            if self._held.get(queue) is not held:
+                return  # It was given away, with a commit of its own, while this one waited.
             await host.api.commit_offset(addr, queue, offset)
             held.committed, held.taken_by = offset, addr
 
