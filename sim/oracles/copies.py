@@ -62,6 +62,10 @@ class Files:
         names = [path for path in self.disk.paths() if path.startswith(f"{DIRECTORY}/")]
         return min((int(path.rpartition("/")[2]) for path in names), default=0)
 
+    def is_there(self) -> bool:
+        """Tell whether there is any file."""
+        return any(path.startswith(f"{DIRECTORY}/") for path in self.disk.paths())
+
     def read(self, position: int, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Yield position and bytes of the records up to ``end``; up to what is none without one.
 

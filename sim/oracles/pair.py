@@ -284,8 +284,10 @@ class Pair:
                 for position, data in copy.files.read(copy.end, key[0]):
                     self._written(broker, position, data)
             else:
-                if copy.end == 0 and log.first_position:
-                    copy.forget(log.first_position)
+                # A slave that begins with the last file of its master may not have made it yet.
+                first = log.first_position if copy.files.is_there() else key[0]
+                if copy.end == 0 and first:
+                    copy.forget(first)
                 begin = copy.end
                 self.book.follow(copy, key[0])
                 self._check_synced(broker, begin)
