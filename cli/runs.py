@@ -7,6 +7,8 @@ usage, 255 harness failure.
 
 from __future__ import annotations
 
+import contextlib
+from argparse import ArgumentTypeError
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -183,7 +185,8 @@ def _need_for_a_run(*, spark: bool) -> None:
 
 def check(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Directory of a run, e.g. runs/latest.")
+        str,
+        typer.Argument(metavar="RUN", help="Directory of a run, e.g. runs/latest, or file:// it."),
     ],
     master: Annotated[
         str | None, typer.Option(help="Spark master (default local[*]), e.g. spark://host:7077.")
@@ -193,7 +196,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write results and anomalies; RUN/verdict.")
+        str | None, typer.Option(help="Where to write results and anomalies; RUN/verdict.")
     ] = None,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Shuffle partitions; by the size of the run.")
@@ -201,26 +204,37 @@ def check(
     driver_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Heap of the driver, e.g. 4g; by size.")
     ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's own.")
+    ] = None,
 ) -> None:
     """Check the recorded history of a run and its replicas' logs with Spark.
 
+    On a cluster, workers need Spark, Python of this version with pyarrow, pandas and numpy
+    (PYSPARK_PYTHON names it), and the run under the same path; the rest is sent to them.
+
     Example: ledgermq check runs/latest --only A1,A15
+
+    Example: ledgermq check /shared/run --master spark://host:7077
     """
-    if not run.is_dir():
+    if "://" not in run and not Path(run).is_dir():
         raise typer.BadParameter(
             f"{run} is not a directory; make a run first: {program()} demo", param_hint="RUN"
         )
     require("chaos", "spark")
     from chaos.run import convert_interrupted
-    from spark.check_history import main
+    from spark.check_history import directory, main
 
-    convert_interrupted(run)
+    with contextlib.suppress(ArgumentTypeError):  # the job says what is wrong with it
+        convert_interrupted(directory(run))
 
-    arguments = [str(run)]
+    arguments = [run]
     given = {"--master": master, "--only": only, "--out": out, "--partitions": partitions}
     for name, value in (given | {"--driver-memory": driver_memory}).items():
         if value is not None:
             arguments += [name, str(value)]
+    for setting in conf or ():
+        arguments += ["--conf", setting]
     raise typer.Exit(main([*arguments, "--json"] if as_json else arguments))
 
 

@@ -51,6 +51,14 @@ HARNESS: Final = (
         plant=patch("chaos.verdict:check_with_spark", ("if code is None:", "if False:")),
     ),
     Mutant(
+        name="job-shipped-without-its-data",
+        breaks="Workers of a cluster get the job's modules, and not those that they import.",
+        source="Seen where only the entry package is zipped for --py-files.",
+        plant=patch(
+            "spark.cluster:pack", ("for name in PACKAGES for", "for name in PACKAGES[:1] for")
+        ),
+    ),
+    Mutant(
         name="silent-consumer",
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",

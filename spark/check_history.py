@@ -12,12 +12,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import unquote, urlsplit
 
+from pyspark import SparkContext
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
+from spark.cluster import ClusterError, Worker, is_remote, look_at_workers, seen_files
 from spark.commit_log import find_replicas
 from spark.history import BrokenHistoryError, History, open_history
 from spark.job import CHECKS, Report, describe_error, run_checks, write_report
@@ -48,11 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError as error:
         progress.print(f"spark.check_history: {error}", markup=False)
         return EXIT_USAGE
-    out = options.out or history.path / "verdict"
+    history.path = history.path.resolve()  # workers have another current directory
+    out = (options.out or history.path / "verdict").resolve()
     begin = time.perf_counter()
     try:
         report = _check(history, options, out, progress)
-    except JvmNotFoundError as error:
+    except (ClusterError, JvmNotFoundError) as error:
         progress.print(f"spark.check_history: {error}", markup=False)
         return EXIT_HARNESS
     except Exception as error:  # noqa: BLE001 - exit code 255 says that the job failed
@@ -108,10 +112,25 @@ def _check(history: History, options: argparse.Namespace, out: Path, progress: C
         partitions=options.partitions or history.partitions(entries),
         driver_memory=options.driver_memory or (QUICK_MEMORY if quick else MEMORY),
         quick=quick,
+        settings=dict(options.conf),
     ) as session:
+        if is_remote(session.sparkContext.master):
+            say(_describe(_look(session.sparkContext, history, out)))
         report = run_checks(session, history, only=options.only, progress=say)
         write_report(report, out)
         return report
+
+
+def _look(context: SparkContext, history: History, out: Path) -> list[Worker]:
+    """Ask the workers of a cluster what they have. Errors: ClusterError, OSError."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = seen_files(history.path / "tables") | seen_files(history.path / "replicas")
+    return look_at_workers(context, files, [out])
+
+
+def _describe(workers: list[Worker]) -> str:
+    hosts = ", ".join(sorted({worker.host for worker in workers}))
+    return f"{len(workers)} executors on {hosts}: Python {workers[0].python}, they see the run"
 
 
 def guess_entries(history: History) -> int:
@@ -130,14 +149,44 @@ def _quiet(message: str) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _Parser(prog="python -m spark.check_history", description=__doc__)
-    parser.add_argument("run", type=Path, help="the run directory (RUN/tables/<table>/*.parquet)")
+    parser.add_argument(
+        "run",
+        type=directory,
+        help="the run: RUN/tables/<table>/*.parquet; file:// it",
+    )
     parser.add_argument("--master", help="any Spark master; default: this machine, all cores")
     parser.add_argument("--only", type=_names, default=CHECKS, help="checks, such as A1,A15")
     parser.add_argument("--json", action="store_true", help="print results.json and nothing else")
-    parser.add_argument("--out", type=Path, help="where to write; default RUN/verdict")
+    parser.add_argument("--out", type=directory, help="where to write; default RUN/verdict")
     parser.add_argument("--partitions", type=_number, help="shuffle partitions; default by size")
     parser.add_argument("--driver-memory", type=_memory, help="heap of the driver, such as 4g")
+    parser.add_argument(
+        "--conf", type=_setting, action="append", default=[], help="Spark's own, NAME=VALUE"
+    )
     return parser.parse_args(arguments)
+
+
+def directory(text: str) -> Path:
+    """Return the path that a word or a ``file://`` URL names.
+
+    Errors: argparse.ArgumentTypeError for a URL of anything else.
+    """
+    if "://" not in text:
+        return Path(text)
+    url = urlsplit(text)
+    if url.scheme != "file" or url.netloc not in {"", "localhost"}:
+        raise argparse.ArgumentTypeError(
+            f"{text} is in no file system: segments of logs are read by mapping their files; copy"
+            " the run into a folder that driver and workers share, or mount the store there"
+        )
+    return Path(unquote(url.path))
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting; write spark.NAME=VALUE")
+    return name, value
 
 
 def _number(text: str) -> int:

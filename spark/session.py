@@ -21,6 +21,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from spark.cluster import REMOTE_PYTHON, find_master, is_remote, pack, remote_settings
+
 JAVA_VERSION_MIN: Final = 17
 JAVA_PROBE_TIMEOUT_S: Final = 20
 _QUICK: Final = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -114,7 +116,8 @@ def open_session(
     ``partitions`` is the number of shuffle partitions: few for small histories. ``quick``: the JVM
     compiles lightly and plans are made once, not anew after each shuffle, which halves the CPU time
     of a small history and slows a large one. ``settings``: more of Spark's own. The driver runs
-    this Python, so do local workers. Errors: JvmNotFoundError.
+    this Python, so do local workers; others run ``PYSPARK_PYTHON``, and get our packages as a zip.
+    Errors: JvmNotFoundError; ClusterError: no master answers.
     """
     interrupts = signal.getsignal(signal.SIGINT)
     session = _start(master, partitions, driver_memory, settings or {}, quick=quick)
@@ -137,7 +140,11 @@ def _start(
 ) -> SparkSession:
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ["JAVA_HOME"] = find_java_home()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_remote(where):
+        find_master(where)
+        settings = {**remote_settings(where), **settings}
+    python = REMOTE_PYTHON if is_remote(where) else sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     scratch = Path(tempfile.gettempdir()) / f"ledgermq-spark-{os.getuid()}"
     scratch.mkdir(exist_ok=True)
@@ -149,6 +156,7 @@ def _start(
         .master(where)
         .config("spark.driver.memory", driver_memory)
         .config("spark.driver.extraJavaOptions", options + (_QUICK if quick else _THOROUGH))
+        .config("spark.executor.extraJavaOptions", (_QUICK if quick else _THOROUGH).strip())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.adaptive.enabled", str(not quick).lower())
@@ -178,6 +186,8 @@ def _start(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    if is_remote(where):
+        session.sparkContext.addPyFile(str(pack(scratch)))
     _pin_functions(session)
     return session
 
