@@ -95,4 +95,31 @@ OVERSEEN: Final = (
             ("if self._held.get(queue) is not held:", "if False:"),
         ),
     ),
+    Mutant(
+        name="pull-not-held",
+        breaks="A pull that may wait for seconds is answered after as many milliseconds.",
+        source="RocketMQ PullRequestHoldService: suspendTimeoutMillis; seconds for milliseconds.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor.handle",
+            ("min(suspend_ms, SUSPEND_MS_MAX) if", "min(suspend_ms, SUSPEND_MS_MAX) // 1000 if"),
+        ),
+    ),
+    Mutant(
+        name="more-than-asked",
+        breaks="A read hands out as many messages as a broker may, whatever was asked for.",
+        source="RocketMQ PullMessageProcessor: maxMsgNums.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor.handle",
+            ("min(max(header.max_msg_nums, 1), self._max_count)", "self._max_count"),
+        ),
+    ),
+    Mutant(
+        name="timeout-of-each-attempt",
+        breaks="Each attempt of a send is given the time that is for all of them together.",
+        source="RocketMQ DefaultMQProducerImpl.sendDefaultImpl: timeout - costTime.",
+        plant=patch(
+            "ledgermq.client.producer:Producer.attempt",
+            ("(t_limit_ns - t_start_ns) // NS_PER_MS", "self.config.send_timeout_ms"),
+        ),
+    ),
 )

@@ -54,6 +54,9 @@ SUCCESS, NOT_FOUND, SYSTEM_ERROR = 0, 19, 1
 SUSPENDS: Final = 2
 """In the sys flag of a pull: it may be held."""
 SUSPEND_MS_MAX: Final = 60_000
+SOON_MS: Final = 50
+SLOW: Final = "the connection does not take the answers to earlier pulls"
+"""Of an answer to a client that does not read its answers."""
 ANSWER_MS: Final = 10_000
 """An answer that waits for a majority, or for a topic, has come by then."""
 SLACK_MS: Final = 2_000
@@ -77,6 +80,8 @@ class Asked(NamedTuple):
     applied: int
     statements: int
     incarnation: int
+    now_ms: int
+    """By the clock of its machine."""
 
 
 class Brokers:
@@ -85,6 +90,7 @@ class Brokers:
     name = "A44 answer that is not what the log says"
     read_name = "A40 answer of a replica that does not lead"
     late_name = "A41 answer too late"
+    soon_name = "A41 a pull is not held"
     lock_name = "A21 lock without reason"
     stray_name = "A44 answer that nobody waits for"
     unasked_name = "A24 offset in the log that nobody committed"
@@ -143,6 +149,7 @@ class Brokers:
             replica.applied_index,
             len(self._truth.statements),
             replica.incarnation,
+            replica.now_ms(),
         )
         if request.asker not in self._polite:
             return
@@ -220,7 +227,9 @@ class Brokers:
         is_all = request.text("subscription") == "*"
         if answer.code == SUCCESS:
             self._check_found(replica, request, answer, is_all=is_all)
-        elif answer.code == NOT_FOUND and is_all:
+        elif answer.code == NOT_FOUND:
+            self._check_held(replica, request, answer)
+        if answer.code == NOT_FOUND and is_all:
             end = self._truth.end_of(topic, queue_id, asked.applied)
             if self._begin(replica, topic, queue_id) <= offset < end:
                 text = f"says that nothing is at {topic}/{queue_id}@{offset}, which ends at {end}"
@@ -229,12 +238,26 @@ class Brokers:
             self._check_max(replica, request, answer.number("maxOffset"))
             self._check_min(replica, request, answer.number("minOffset"))
 
+    def _check_held(self, replica: Replica, request: Said, answer: Said) -> None:
+        """Who may wait is told that there is nothing when the time is up that it gave, or later."""
+        held = min(request.number("suspendTimeoutMillis", 0), SUSPEND_MS_MAX)
+        waits = request.asker in self._polite and request.number("sysFlag", 0) & SUSPENDS
+        waited_ms = replica.now_ms() - request.note.now_ms
+        if waits and waited_ms < held - SOON_MS and answer.remark != SLOW:
+            text = f"says that nothing has come after {waited_ms} ms: {dict(request.fields)}"
+            self._fail(self.soon_name, replica, text)
+
     def _check_found(
         self, replica: Replica, request: Said, answer: Said, *, is_all: bool
     ) -> None:  # fmt: skip
         topic, queue_id = request.text("topic"), _queue_id(request)
         offset = request.number("queueOffset")
-        for record in _records(answer.body):
+        records = list(_records(answer.body))
+        wanted = max(1, request.number("maxMsgNums", len(records)))
+        if len(records) > wanted:
+            text = f"reads {len(records)} messages of {topic}/{queue_id}, {wanted} were asked for"
+            self._fail(self.name, replica, text)
+        for record in records:
             row = self._check_record(replica, record, f"reads {topic}/{queue_id}@{offset}")
             assert row.queue_offset is not None
             is_next = row.queue_offset == offset if is_all else row.queue_offset >= offset

@@ -34,6 +34,8 @@ SHARDED: Final = b"__SHARDINGKEY"
 """A property of what goes to the queue of its key."""
 AVOIDED: Final = "A46 tried again where it failed"
 SHARED: Final = "A46 one id for two messages"
+LATE: Final = "A46 a send outlives its time"
+LATE_MS: Final = 300
 KEPT_CODES: Final = frozenset({2, 3, 13})
 """Back-pressure, and refusals of a batch: another broker need not be asked."""
 ATTEMPTS_MAX: Final = 100
@@ -115,7 +117,8 @@ class Library:
             timeout_ms: int | None = None,
         ) -> SendResult:
             chosen = None if callable(queue) else queue
-            return await self._check(send(message, queue, timeout_ms), [message.keys], chosen)
+            sending = self._check(send(message, queue, timeout_ms), [message.keys], chosen)
+            return await self._in_time(producer, sending, timeout_ms)
 
         async def checked_batch(
             messages: Sequence[Message],
@@ -124,7 +127,8 @@ class Library:
         ) -> SendResult:
             keys = [message.keys for message in messages]
             chosen = None if callable(queue) else queue
-            return await self._check(send_batch(messages, queue, timeout_ms), keys, chosen)
+            sending = self._check(send_batch(messages, queue, timeout_ms), keys, chosen)
+            return await self._in_time(producer, sending, timeout_ms)
 
         producer.attempt = self._watched(producer)  # type: ignore[method-assign]  # likewise
         producer.send = checked  # type: ignore[method-assign]  # to listen to it
@@ -154,6 +158,21 @@ class Library:
             return await attempt(link, target, outgoing, t_limit_ns, earlier)
 
         return watched
+
+    async def _in_time(
+        self, producer: Producer, sending: Any, timeout_ms: int | None  # noqa: ANN401  # likewise
+    ) -> SendResult:  # fmt: skip
+        """Judge that a send ends, however it does, within what it was given for all attempts."""
+        clock, limit_ms = producer.clock, timeout_ms or producer.config.send_timeout_ms
+        t_start_ms = clock.monotonic_ms()
+        try:
+            result: SendResult = await sending
+        finally:
+            took_ms = clock.monotonic_ms() - t_start_ms
+            if took_ms > limit_ms + LATE_MS and producer._instance.running:
+                text = f"{producer.client_id}: a send of {limit_ms} ms has ended after {took_ms} ms"
+                self._report(text, LATE)
+        return result
 
     async def _check(
         self, sending: Any, keys: Sequence[str], queue: MessageQueue | None  # noqa: ANN401  # a private kind

@@ -59,7 +59,7 @@ class Broker:
     def __init__(self, begin=0, **stored):
         self.truth = Truth(("n0",))
         self.findings = Findings()
-        self.rate_changed_ns = 0
+        self.rate_changed_ns = self.now_ms = 0
         entries = {}
         rows = self.truth.queues["orders", 0]
         for offset in range(COUNT):
@@ -81,7 +81,7 @@ class Broker:
             store=SimpleNamespace(first_index=begin),
             applied_index=COUNT - 1,
             disk=SimpleNamespace(is_watched=False), hangs=lambda: False,
-            rate_changed_ns=lambda: self.rate_changed_ns,
+            rate_changed_ns=lambda: self.rate_changed_ns, now_ms=lambda: self.now_ms,
             mark=lambda index: Mark(1, 1000 * index, 0, index),
             entry_bytes=lambda mark: entries[mark.crc],
             controller=SimpleNamespace(
@@ -111,6 +111,31 @@ def pull(offset=1, **more):
 
 def found(next_offset, begin="0", end=str(COUNT)):
     return {"nextBeginOffset": str(next_offset), "minOffset": begin, "maxOffset": end}
+
+
+def test_no_more_is_read_than_was_asked_for():
+    broker = Broker()
+    broker.hear(11, pull(maxMsgNums="2"))
+    broker.say(0, found(3), record(1) + record(2))
+    broker.hear(11, pull(maxMsgNums="1"))
+    with pytest.raises(Violation, match="1 were asked for"):
+        broker.say(0, found(3), record(1) + record(2))
+
+
+@pytest.mark.parametrize(
+    ("flags", "waited_ms", "is_sound"),
+    [("2", 1_000, True), ("2", 900, False), ("0", 0, True)],
+)
+def test_who_may_wait_waits_until_the_time_is_up(flags, waited_ms, is_sound):
+    broker = Broker()
+    broker.hear(11, pull(COUNT, sysFlag=flags, suspendTimeoutMillis="1000"))
+    broker.now_ms += waited_ms
+    if is_sound:
+        broker.say(19, found(COUNT))
+        return
+    with pytest.raises(Violation) as caught:
+        broker.say(19, found(COUNT))
+    assert caught.value.oracle == Brokers.soon_name
 
 
 def test_an_answer_with_the_records_of_the_log_is_sound():

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.client import Attempt, MessageQueue, Outcome, SendFailed, SendResult, SendStatus
 from sim.oracles.base import Findings
-from sim.oracles.library import Library
+from sim.oracles.library import LATE, LATE_MS, Library
 from sim.oracles.wire import Said
 
 QUEUE = MessageQueue("orders", "b", 2)
@@ -106,6 +106,10 @@ def test_who_is_followed_is_checked():
     network = Network()
 
     class Sender:
+        clock = SimpleNamespace(monotonic_ms=lambda: 0)
+        config = SimpleNamespace(send_timeout_ms=1_500)
+        _instance = SimpleNamespace(running=True)
+
         async def send(self, message, queue, timeout_ms):
             return result(queue=QUEUE._replace(queue_id=0))
 
@@ -123,6 +127,34 @@ def test_who_is_followed_is_checked():
     assert not network.is_sound()
     with pytest.raises(SendFailed):
         sender.send_batch([message]).send(None)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "took_ms", "found"),
+    [
+        (None, 1_500 + LATE_MS, None),
+        (None, 1_501 + LATE_MS, LATE),
+        (200, 200 + LATE_MS, None),
+        (200, 1_500, LATE),
+    ],
+)
+def test_a_send_ends_within_what_it_was_given(timeout_ms, took_ms, found):
+    network = Network()
+    times = iter((5, 5 + took_ms))
+    sender = SimpleNamespace(
+        client_id="p0",
+        clock=SimpleNamespace(monotonic_ms=lambda: next(times)),
+        config=SimpleNamespace(send_timeout_ms=1_500),
+        _instance=SimpleNamespace(running=True),
+    )
+
+    async def sending():
+        raise SendFailed("no answer", (UNKNOWN,))
+
+    with pytest.raises(SendFailed):
+        asyncio.run(network.library._in_time(sender, sending(), timeout_ms))
+    first = network.findings.first
+    assert (None if first is None else first.oracle) == found
 
 
 @pytest.mark.parametrize(("chosen", "is_sound"), [(2, True), (1, False)])
