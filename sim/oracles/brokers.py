@@ -22,6 +22,7 @@ from sim.oracles.by_key import ByKey
 from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.fidelity import check_stored
 from sim.oracles.heard_ends import END_TRANSACTION
+from sim.oracles.held_pulls import SUSPEND_MS_MAX, SUSPENDS, is_too_soon
 from sim.oracles.listening import Listening
 from sim.oracles.pipeline import Pipeline
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
@@ -51,12 +52,6 @@ OF_LEADERS: Final = frozenset(
 )
 """What a replica that does not lead never answers with success."""
 SUCCESS, NOT_FOUND, SYSTEM_ERROR = 0, 19, 1
-SUSPENDS: Final = 2
-"""In the sys flag of a pull: it may be held."""
-SUSPEND_MS_MAX: Final = 60_000
-SOON_MS: Final = 50
-SLOW: Final = "the connection does not take the answers to earlier pulls"
-"""Of an answer to a client that does not read its answers."""
 ANSWER_MS: Final = 10_000
 """An answer that waits for a majority, or for a topic, has come by then."""
 SLACK_MS: Final = 2_000
@@ -240,10 +235,8 @@ class Brokers:
 
     def _check_held(self, replica: Replica, request: Said, answer: Said) -> None:
         """Who may wait is told that there is nothing when the time is up that it gave, or later."""
-        held = min(request.number("suspendTimeoutMillis", 0), SUSPEND_MS_MAX)
-        waits = request.asker in self._polite and request.number("sysFlag", 0) & SUSPENDS
         waited_ms = replica.now_ms() - request.note.now_ms
-        if waits and waited_ms < held - SOON_MS and answer.remark != SLOW:
+        if request.asker in self._polite and is_too_soon(request, answer, waited_ms):
             text = f"says that nothing has come after {waited_ms} ms: {dict(request.fields)}"
             self._fail(self.soon_name, replica, text)
 
