@@ -87,6 +87,15 @@ OVERSEEN: Final = (
         ),
     ),
     Mutant(
+        name="checkpoint-outlives-its-queues",
+        breaks="A queue is made anew, and the checkpoint that names its damaged file stays.",
+        source="store.recovery.start; a crash meanwhile, and the next start believes it.",
+        plant=patch(
+            "store.recovery.loading:Loading.load",
+            ("self.recovered.rebuild and self.recovered.marks", "False"),
+        ),
+    ),
+    Mutant(
         name="committed-after-the-release",
         breaks="A commit that waited is sent though its queue has gone to another member.",
         source="docs/client.md: queues are committed before they are given away, not behind that.",

@@ -7,6 +7,7 @@ once by `sim.oracles.clients`; both survive when the process is killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ from ledgermq.client import (
     SendStatus,
 )
 from ledgermq.client import Outcome as ClientOutcome
+from ledgermq.remoting.protocol.errors import NoPermission
 from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.reads import Reads
 from sim.workload import (
@@ -164,7 +166,8 @@ class ClientApp:
             try:
                 if self._validators.brokers > 1:  # one that came later is not on the topic's route
                     await self._producer.routes.refresh(self._config.default_topic)
-                await self._producer.create_topic(topic, count)
+                with contextlib.suppress(NoPermission):  # it has grown: who takes queues away signs
+                    await self._producer.create_topic(topic, count)
                 queues = await self._producer.fetch_publish_queues(topic)
             except RemotingError:
                 queues = []

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from store.recovery.checkpoint import CHECKPOINT_FILE
 from store.recovery.start import Recovered, agree_with_log, load_queues
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Loading:
                 self.recovered = recover(self._queues)
             else:
                 self.recovered = load_queues(self._directory, self._disk, self._queues, starts)
+                if self.recovered.rebuild and self.recovered.marks:
+                    # The files made anew may be what it names before they are on the disk for sure.
+                    self._disk.remove(f"{self._directory}/{CHECKPOINT_FILE}")
         except OSError as error:
             message = f"the queues in {self._directory} cannot be read: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error

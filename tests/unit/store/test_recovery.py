@@ -374,6 +374,24 @@ def test_an_interrupted_rebuild_does_not_move_the_checkpoint_back():
     assert world.disk.files[CHECKPOINT] == before
 
 
+@pytest.mark.parametrize("is_hurt", [True, False])
+def test_a_checkpoint_goes_when_a_queue_that_it_names_is_made_anew(is_hurt):
+    """A crash meanwhile leaves files as it names them, of which nobody knows whether they stay."""
+    world = led()
+    assert world.store.checkpoints.write_now()
+    if is_hurt:
+        path = next(path for path in sorted(world.disk.files) if "/consumequeue/" in path)
+        hurt(world.disk, "flip", sorted(world.disk.files).index(path), 0, 1)
+    again = World(disk=world.disk, node=world.node)
+    again.load(40)
+    assert (CHECKPOINT in world.disk.files) is not is_hurt
+    again.log.on_committed(40)
+    again.turns()
+    assert again.queue_bytes() == rebuilt(world.node)
+    assert again.store.checkpoints.write_now()
+    assert CHECKPOINT in world.disk.files
+
+
 def test_an_empty_directory_and_an_empty_log_are_a_beginning():
     world = World().begin()
     assert world.applied_index == -1
