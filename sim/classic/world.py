@@ -9,30 +9,25 @@ has left; whoever has more is then refused.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from broker.controller import BrokerController
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from sim.classic.clients import Reader, Sender
 from sim.classic.layout import ClassicLayout
-from sim.classic.no_group import NoGroup
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE
-from sim.machines import NS_PER_MS, Machines
-from sim.oracles.base import Findings, Violation
+from sim.machines import NS_PER_MS
+from sim.oracles.base import Violation
 from sim.oracles.pair import Pair, Terms
 from sim.oracles.pair_answers import PairEnd
 from sim.oracles.pair_tables import PairTables
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.wire import Tap
-from sim.record import Record
-from sim.workload import draw_operations
+from sim.plain_world import PlainWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from sim.context import Process
     from sim.faults.plan import Plan
     from sim.transport import SimTransport
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 LOOK_MS: Final = 100
 
 
-class ClassicWorld(NoGroup, Machines):
+class ClassicWorld(PlainWorld):
     """All machines of one run.
 
     Args:
@@ -50,11 +45,8 @@ class ClassicWorld(NoGroup, Machines):
 
     def __init__(self, plan: Plan, *, keep_lines: bool = False) -> None:
         self.layout = ClassicLayout(plan)
-        super().__init__(plan, self.layout, keep_lines=keep_lines)
         self.classic = self.layout.classic
-        self.findings = Findings()
-        self.loop.findings = self.findings.all
-        self.record = Record(f"sim-{plan.seed}", self.trace)
+        super().__init__(plan, self.layout, self.classic.delay_p, keep_lines=keep_lines)
         names = self.layout.brokers
         terms = Terms(
             self.classic.is_sync,
@@ -75,13 +67,6 @@ class ClassicWorld(NoGroup, Machines):
         """Who is the master, as the operator has it."""
         self.controllers: dict[str, BrokerController] = {}
         self.servers: dict[str, NameServer] = {}
-        self.senders: dict[str, Sender] = {}
-        self.readers: dict[str, Reader] = {}
-        self.done: dict[int, None] = {}
-        """Keys of the messages that listeners of the group have finished."""
-        self.operations = draw_operations(
-            self.rng.split("workload"), plan.workload, plan.options.safety_ms
-        )
         addresses = tuple(self.hosts[name].address for name in names)
         self.tables = PairTables(self.pair, lambda: self.loop.now_ns)
         self._taps = {name: PairEnd(self.pair, self.tables, name, addresses) for name in names}
@@ -90,18 +75,6 @@ class ClassicWorld(NoGroup, Machines):
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`
-
-    def brokers(self) -> tuple[str, ...]:
-        """Return the hosts of brokers."""
-        return self.layout.brokers
-
-    def namesrvs(self) -> tuple[str, ...]:
-        """Return the hosts of name servers."""
-        return self.layout.namesrvs
-
-    def clients(self) -> tuple[str, ...]:
-        """Return the hosts of producers and consumers."""
-        return self.layout.clients
 
     def leader(self) -> str | None:
         """Return the master, None while it does not run."""
@@ -147,12 +120,6 @@ class ClassicWorld(NoGroup, Machines):
         if was_up:
             super().start(best.name)
 
-    def begin_anew(self, name: str) -> None:
-        """Take a slave's log away, which is not its master's any more."""
-        self.record.count("begun_anew")
-        self.wipe(name)
-        self.start(name)
-
     def look(self) -> None:
         """Look at what no event tells, again and again."""
         try:
@@ -164,19 +131,11 @@ class ClassicWorld(NoGroup, Machines):
     # The life of the run
 
     def start_all(self) -> None:
-        """Start every machine."""
-        for name in (*self.layout.namesrvs, *self.layout.brokers, *self.layout.clients):
-            self.start(name)
+        """Start every machine, and begin to look."""
+        super().start_all()
         self.look()
 
     # Processes
-
-    def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
-        if name in self.layout.brokers:
-            return self._broker(name)
-        if name in self.layout.namesrvs:
-            return self._namesrv(name)
-        return self._client(name)
 
     async def _broker(self, name: str) -> None:
         host, process = self.hosts[name], CURRENT.get()
@@ -206,30 +165,6 @@ class ClassicWorld(NoGroup, Machines):
         self.servers[name] = server
         await server.start()
         await self.loop.create_future()
-
-    async def _client(self, name: str) -> None:
-        host, config = self.hosts[name], self.layout.client_config(name)
-        if name in self.layout.consumers:
-            reader = Reader(name, config, host, self.record, self.done, self.plan.workload)
-            self.readers[name] = reader
-            await reader.run()
-            return
-        number = self.layout.producers.index(name)
-        sender = Sender(
-            name,
-            number,
-            config,
-            host,
-            self.record,
-            self.plan.workload,
-            delay_p=self.classic.delay_p,
-        )
-        self.senders[name] = sender
-        now_ms = self.loop.now_ns // NS_PER_MS
-        count = len(self.layout.producers)
-        await sender.run(
-            [op for op in self.operations if op.client % count == number and op.at_ms >= now_ms]
-        )
 
     # The end of a process
 

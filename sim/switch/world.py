@@ -7,29 +7,22 @@ broker comes back as a replica that nobody knows.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from broker.switch.broker import SwitchingBroker
 from namesrv.controller.server import ControllerServer
 from namesrv.server import NameServer
-from sim.classic.clients import Reader, Sender
-from sim.classic.no_group import NoGroup
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT
-from sim.machines import NS_PER_MS, Machines
-from sim.oracles.base import Findings
 from sim.oracles.wire import Tap
-from sim.record import Record
+from sim.plain_world import PlainWorld
 from sim.switch.answers import ReplicaEnd
 from sim.switch.decisions import Decisions
 from sim.switch.layout import CONTROLLER_PORT, NAME, SwitchLayout
 from sim.switch.lease import Lease
 from sim.switch.replicas import Replicas
-from sim.workload import draw_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from namesrv.controller.commands import Command, Outcome
     from namesrv.controller.machine import Machine
     from namesrv.controller.node import Controller
@@ -40,7 +33,7 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX: Final = 4_096
 
 
-class SwitchWorld(NoGroup, Machines):
+class SwitchWorld(PlainWorld):
     """All machines of one run.
 
     Args:
@@ -50,11 +43,8 @@ class SwitchWorld(NoGroup, Machines):
 
     def __init__(self, plan: Plan, *, keep_lines: bool = False) -> None:
         self.layout = SwitchLayout(plan)
-        super().__init__(plan, self.layout, keep_lines=keep_lines)
         self.switch = self.layout.switch
-        self.findings = Findings()
-        self.loop.findings = self.findings.all
-        self.record = Record(f"sim-{plan.seed}", self.trace)
+        super().__init__(plan, self.layout, self.switch.delay_p, keep_lines=keep_lines)
         names = self.layout.brokers
         self.replicas = Replicas(
             {name: self.disk(name) for name in names},
@@ -73,29 +63,10 @@ class SwitchWorld(NoGroup, Machines):
             self._lease.follow(self.hosts[name].address, name)
         self.controllers: dict[str, ControllerServer] = {}
         """By host, that of its process, or of the last one."""
-        self.senders: dict[str, Sender] = {}
-        self.readers: dict[str, Reader] = {}
-        self.done: dict[int, None] = {}
-        """Keys of the messages that listeners of the group have finished."""
-        self.operations = draw_operations(
-            self.rng.split("workload"), plan.workload, plan.options.safety_ms
-        )
         self._taps = {name: ReplicaEnd(self.replicas, name) for name in names}
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`
-
-    def brokers(self) -> tuple[str, ...]:
-        """Return the hosts of brokers."""
-        return self.layout.brokers
-
-    def namesrvs(self) -> tuple[str, ...]:
-        """Return the hosts of name servers and their controllers."""
-        return self.layout.namesrvs
-
-    def clients(self) -> tuple[str, ...]:
-        """Return the hosts of producers and consumers."""
-        return self.layout.clients
 
     def leader(self) -> str | None:
         """Return the master of the highest epoch that runs, None if none does."""
@@ -139,18 +110,7 @@ class SwitchWorld(NoGroup, Machines):
         self.replicas.on_wipe(name)
         super().wipe(name)
 
-    def begin_anew(self, name: str) -> None:
-        """Take a replica's directory away, as an operator does where its log is another one."""
-        self.record.count("begun_anew")
-        self.wipe(name)
-        self.start(name)
-
     # The life of the run
-
-    def start_all(self) -> None:
-        """Start every machine."""
-        for name in (*self.layout.namesrvs, *self.layout.brokers, *self.layout.clients):
-            self.start(name)
 
     def on_applied(self, host: str, machine: Machine, command: Command, outcome: Outcome) -> None:
         """A controller has applied a command."""
@@ -163,13 +123,6 @@ class SwitchWorld(NoGroup, Machines):
             self.findings.report(error)
 
     # Processes
-
-    def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
-        if name in self.layout.brokers:
-            return self._broker(name)
-        if name in self.layout.namesrvs:
-            return self._namesrv(name)
-        return self._client(name)
 
     async def _broker(self, name: str) -> None:
         host, process = self.hosts[name], CURRENT.get()
@@ -205,27 +158,6 @@ class SwitchWorld(NoGroup, Machines):
         except asyncio.CancelledError:
             await controller.stop()
             await server.stop()
-
-    async def _client(self, name: str) -> None:
-        host, config, workload = (
-            self.hosts[name],
-            self.layout.client_config(name),
-            self.plan.workload,
-        )
-        if name in self.layout.consumers:
-            reader = Reader(name, config, host, self.record, self.done, workload)
-            self.readers[name] = reader
-            await reader.run()
-            return
-        number = self.layout.producers.index(name)
-        delay_p = self.switch.delay_p
-        sender = Sender(name, number, config, host, self.record, workload, delay_p=delay_p)
-        self.senders[name] = sender
-        now_ms = self.loop.now_ns // NS_PER_MS
-        count = len(self.layout.producers)
-        await sender.run(
-            [op for op in self.operations if op.client % count == number and op.at_ms >= now_ms]
-        )
 
     # The end of a process
 
