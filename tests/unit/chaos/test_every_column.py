@@ -21,7 +21,8 @@ from tests.spark.minimal import write_minimal
 UNREAD = "run_id"
 STRANGE = "acknowledged"
 WRITTEN = (
-    "acks", "deliveries", "drain", "events", "faults", "raft_event", "raft_probe", "sends", "txn",
+    "acks", "deliveries", "drain", "events", "faults", "masters", "raft_event", "raft_probe",
+    "sends", "txn",
 )  # fmt: skip
 
 
