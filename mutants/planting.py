@@ -111,7 +111,7 @@ def replace(owner: Any, name: str, new: Any) -> None:  # noqa: ANN401  # modules
     """Put ``new`` in the place of ``owner.name``, and wherever the product imported it by name."""
     old = getattr(owner, name)
     places = [(owner, name)]
-    for module_name, module in sorted(sys.modules.items()):
+    for module_name, module in sorted(sys.modules.copy().items()):
         if module is not owner and module_name.partition(".")[0] in PRODUCT:
             places += [(module, key) for key, value in vars(module).items() if value is old]
     for place, key in places:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sim.plain_layout import PlainLayout
+from sim.classic.plain_layout import PlainLayout
 
 if TYPE_CHECKING:
     from sim.faults.classic import Classic

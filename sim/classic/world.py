@@ -16,6 +16,7 @@ from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from sim.classic.layout import ClassicLayout
+from sim.classic.plain_world import PlainWorld
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE
 from sim.machines import NS_PER_MS
@@ -25,7 +26,6 @@ from sim.oracles.pair_answers import PairEnd
 from sim.oracles.pair_tables import PairTables
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.wire import Tap
-from sim.plain_world import PlainWorld
 
 if TYPE_CHECKING:
     from sim.context import Process

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from namesrv.config import NamesrvConfig
 from namesrv.controller.config import ControllerConfig
+from sim.classic.plain_layout import PlainLayout
 from sim.layout import NAMESRV_PORT, PEER_KEY, STORE
-from sim.plain_layout import PlainLayout
 
 if TYPE_CHECKING:
     from ledgermq.client.config import ClientConfig

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from broker.switch.broker import SwitchingBroker
 from namesrv.controller.server import ControllerServer
 from namesrv.server import NameServer
+from sim.classic.plain_world import PlainWorld
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT
 from sim.oracles.wire import Tap
-from sim.plain_world import PlainWorld
 from sim.switch.answers import ReplicaEnd
 from sim.switch.decisions import Decisions
 from sim.switch.layout import CONTROLLER_PORT, NAME, SwitchLayout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from broker.config import BrokerConfig
@@ -100,3 +101,16 @@ async def plain(store: Path, **settings: Any) -> AsyncIterator[Plain]:
         yield broker
     finally:
         await broker.stop()
+
+
+def copy_running(store: Path, target: Path) -> None:
+    """Copy the directory of a broker that runs, as a kill would leave it.
+
+    What it renames or removes meanwhile is left out.
+    """
+    shutil.copytree(store, target, copy_function=_copy_if_there)
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)

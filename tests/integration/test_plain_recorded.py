@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import shutil
 import tarfile
@@ -19,7 +18,7 @@ from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 from tests import fixtures
 from tests.integration.broker_cluster import until
-from tests.integration.plain_broker import Plain, plain
+from tests.integration.plain_broker import Plain, copy_running, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,12 +53,6 @@ Lines = tuple[dict[tuple[str, int], Any], dict[tuple[str, int, int], Any]]
 def copied(recorded: Path, tmp_path: Path, name: str) -> Path:
     shutil.copytree(recorded / name / "store", tmp_path / "store")
     return tmp_path / "store"
-
-
-def copy_if_there(source: str, target: str) -> None:
-    """Copy a file of a broker that runs: one that it renames or removes meanwhile is left out."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy2(source, target)
 
 
 async def check_all(broker: Plain, lines: Lines, more: int = 0) -> None:
@@ -188,7 +181,7 @@ def test_directory_that_was_not_left_cleanly_is_opened_again(
                     await broker.controller.store.checkpoints.write()
                 if times > 1:
                     await write(broker, 150, 30)
-                shutil.copytree(store, crashed, copy_function=copy_if_there)
+                copy_running(store, crashed)
             count = 180 if times > 1 else 150
             async with plain(crashed) as broker:
                 await check_all(broker, lines, count)

@@ -15,7 +15,7 @@ import pytest
 
 from ledgermq.runtime.errors import FatalError
 from tests.integration.broker_cluster import pull_fields, until
-from tests.integration.plain_broker import SEGMENT_BYTES, Plain, plain
+from tests.integration.plain_broker import SEGMENT_BYTES, Plain, copy_running, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,7 +158,7 @@ def test_a_log_whose_end_is_lost_does_not_leave_an_old_checkpoint(tmp_path: Path
             await known.write(broker, "two", 80)
             assert not (store / "consumequeue.checkpoint").exists(), "not before the next one"
             killed = tmp_path / "killed"
-            shutil.copytree(store, killed)
+            copy_running(store, killed)
         async with plain(killed) as broker:
             await known.check(broker)
 
@@ -175,7 +175,7 @@ def test_a_crash_loses_no_offset_and_no_topic_that_is_in_the_log(tmp_path: Path)
         async with plain(store) as broker:
             await known.write(broker, "two", 10)
             await commit(broker, 4)
-            shutil.copytree(store, tmp_path / "soon")
+            copy_running(store, tmp_path / "soon")
             topics = store / "config/topics.json"
             await until(lambda: '"two"' in topics.read_text(), "the new topic in its file")
         for name in ("soon", "store"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from ledgermq.remoting.protocol.message import MessageExt, decode_records, parse
 from tests import fixtures
 from tests.conformance.test_broker_replay import Peer
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields, until
-from tests.integration.plain_broker import plain
+from tests.integration.plain_broker import copy_running, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +158,7 @@ def test_open_halves_outlive_a_loss_of_power(tmp_path: Path) -> None:
             assert (await broker.ask(37, **end_fields(places[0]))).code == 0
             await broker.controller._mode.saver.save()
             assert (await broker.ask(37, **end_fields(places[1], ROLLBACK))).code == 0
-            shutil.copytree(tmp_path / "one", tmp_path / "two")
+            copy_running(tmp_path / "one", tmp_path / "two")
         async with plain(tmp_path / "two") as broker:
             assert [one.offset for one in table_of(broker.controller).rows] == [2]
             codes = [(await broker.ask(37, **end_fields(place))).code for place in places]

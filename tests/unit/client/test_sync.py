@@ -53,10 +53,18 @@ class Server:
 
     def __exit__(self, *_):
         self.run(self.cluster.stop())
-        self.run(asyncio.sleep(0.05))  # Connections that came last learn that they are closed.
+        self.run(self._closed())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
+
+    async def _closed(self):
+        """Wait until connections that came last have learnt that they are closed."""
+        deadline = time.monotonic() + 5
+        await asyncio.sleep(0.05)
+        while len(self._loop._selector.get_map()) > 1 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)  # the one that stays wakes the loop up
+        await asyncio.sleep(0)
 
     def run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)

@@ -42,7 +42,8 @@ def checked(*routes):
     validators = SimpleNamespace(answers=lambda queue: answers, questions=[])
     record = SimpleNamespace(count=lambda name: None)
     finder = Finder([])
-    reads = Reads("p0", (None, finder), record, validators, None)
+    workload = SimpleNamespace(strain=None)
+    reads = Reads("p0", (None, finder), record, validators, workload)
     reads.known.add(7, QUEUE, "unique", "id")
     for brokers in routes:
         finder.brokers = brokers

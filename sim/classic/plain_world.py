@@ -15,8 +15,8 @@ from sim.workload import draw_operations
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from sim.classic.plain_layout import PlainLayout
     from sim.faults.plan import Plan
-    from sim.plain_layout import PlainLayout
 
 
 class PlainWorld(NoGroup, Machines):
