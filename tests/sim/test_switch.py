@@ -23,7 +23,7 @@ SEEDS = tuple(range(1, 13))
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *(one["seed"] for one in KNOWN.values())}))
 def test_no_oracle_finds_anything(seed):
     result = run_plan(draw_switch(seed))
     assert result.verdict == VALID, (result.oracle, result.text, result.evidence)
@@ -61,9 +61,3 @@ def test_planted_bug_is_found_on_its_known_seed(name):
     result = run_mutant(name, known["seed"], mode=CONTROLLER)
     assert result.verdict in {VIOLATED, NOT_LIVE}, result.verdict
     assert result.oracle == known["oracle"]
-
-
-@pytest.mark.parametrize("seed", sorted({known["seed"] for known in KNOWN.values()} - set(SEEDS)))
-def test_sound_build_passes_the_seeds_that_find_bugs(seed):
-    result = run_plan(draw_switch(seed))
-    assert result.verdict == VALID, (result.verdict, result.oracle, result.text)
