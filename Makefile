@@ -54,7 +54,7 @@ docker-test: $(STAMP) ## Tests of the image and of the compose cluster (stops an
 interop: $(STAMP) ## Published clients on our cluster, our client on real brokers (needs Java, Maven and Go)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
 
-chaos: $(STAMP) ## Half an hour of faults: ten scenarios on processes, three in containers, one verdict page
+chaos: $(STAMP) ## Ten scenarios of faults on processes, three in containers, one verdict page
 	@bash scripts/chaos.sh $(BIN)/ledgermq $(ARGS)
 
 fuzz: $(STAMP) ## Hostile frames against a real group and real name servers (three minutes)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Half an hour of chaos: ten scenarios on processes and three in containers, each judged by both
-# checkers, one page for all. Usage: scripts/chaos.sh LEDGERMQ [options of ledgermq chaos campaign]
+# Ten scenarios of faults on processes and three in containers, each judged by both checkers, one
+# page for all; made for half an hour on two quiet cores. Usage: scripts/chaos.sh LEDGERMQ [options of ledgermq chaos campaign]
 # Where no engine can be had the containers are left out, by name; the exit code is the campaign's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
