@@ -6,6 +6,7 @@ that the group got of the queue, queues that were reset, topics made anew. A4: h
 group was behind, at the worst full second. Source: spec/proof.md A2, A4.
 """
 
+from dataclasses import replace
 from functools import reduce
 from typing import Final
 
@@ -17,6 +18,7 @@ from spark.context import Context
 from spark.evidence import message_name, queue_place, tell, text
 from spark.facts import acks_of, lacking, of_run, on_topics, small, to_groups, unchecked, unknown
 from spark.history import few_rows
+from spark.lines import OFFSET_BITS, Line, before
 from spark.message_outcomes import MessageOutcomes
 from spark.result import CheckResult
 
@@ -61,7 +63,11 @@ def _steps(context: Context) -> DataFrame:
         .groupBy(*QUEUE, F.col("value_offset").alias("high"))
         .agg(F.min("t_inv").alias("t"))
     )
-    order = Window.partitionBy(*QUEUE).orderBy("high")
+    line = Line(keys=QUEUE, at=F.col("high"), bits=OFFSET_BITS)
+    commits = before(commits, line, "before", "max", F.col("high"))
+    # The earliest commit that passed an offset counts, also one of a higher offset.
+    line = replace(line, back=True)
+    commits = before(commits, line, "earliest", "min", F.col("t"), ties=True)
     begins = (
         _taken(context)
         .groupBy(*QUEUE)
@@ -76,10 +82,9 @@ def _steps(context: Context) -> DataFrame:
         own = own.join(mine, QUEUE, "left").join(lowest, ["topic", "queue_id"], "left")
         own = own.withColumn("floor", F.greatest("begin", "mine", "lowest"))
     return (
-        commits.withColumn("before", F.coalesce(F.lag("high").over(order), F.lit(0)))
-        .withColumn("t", F.min("t").over(order.rowsBetween(0, Window.unboundedFollowing)))
+        commits.withColumn("t", F.col("earliest"))
         .join(own.select(*QUEUE, "floor", "top"), QUEUE)
-        .withColumn("low", F.greatest("before", "floor"))
+        .withColumn("low", F.greatest(F.coalesce("before", F.lit(0)), "floor"))
         .filter("low < high")
         .select(*QUEUE, "low", "high", "t", "top")
     )

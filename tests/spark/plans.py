@@ -53,6 +53,11 @@ class EventLog:
         specs = [(words, spec) for words in self.windows() for spec in words.split(_SPEC)[1:]]
         return [words for words, spec in specs if _ORDERED.match(spec)]
 
+    def quadratic(self) -> list[str]:
+        """Return the windows that fold each row with all that lie behind it, and no more."""
+        ends = [words for words in self.windows() if "unboundedfollowing" in words.lower()]
+        return [words for words in ends if "unboundedpreceding" not in words.lower()]
+
     def broadcast_rows(self) -> int:
         """Return how many rows the largest broadcast had."""
         names = {
