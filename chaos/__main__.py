@@ -62,6 +62,7 @@ USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq 
        ledgermq chaos list
        ledgermq chaos doctor
        ledgermq chaos check RUN
+       ledgermq chaos watch RUN [--json]
        ledgermq chaos replay RUN [--out DIR] [--no-spark]
        ledgermq chaos diff RUN RUN
        ledgermq chaos shrink RUN [--minutes M] [--tries N] [--out DIR]
@@ -77,6 +78,7 @@ run     Run a scenario and judge it: one by its name, or a file of your own (doc
 list    Print the names of all scenarios and what each hunts.
 doctor  Say what of it this machine can do, and what is left out (also: --json).
 check   Judge a recorded run again, in process, without Spark.
+watch   Show what a run that goes on already shows, with Spark: alarms, what is not delivered yet.
 replay  Make a recorded run again: the same scenario, seed and settings.
 diff    Show verdicts, counts, rates and faults of two judged runs side by side.
 shrink  From an INVALID run to a small scenario that is INVALID, too.

@@ -40,9 +40,11 @@ from chaos.verdict import (
     combine,
     make_report,
     spark_limit_s,
+    with_watch,
     write_verdict,
 )
 from chaos.view import View
+from chaos.watch import GRAVE, differences
 from ledgermq.runtime.clock import SystemClock
 
 RATE_MAX = 5_000.0
@@ -128,7 +130,14 @@ async def _go(scenario: Scenario, options: argparse.Namespace, run: Path, consol
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     seed = options.seed if options.seed is not None else SystemClock().wall_ms() % 1_000_000
-    chosen = RunOptions(run=run, seed=seed, backend=options.backend, mutant=options.mutant)
+    chosen = RunOptions(
+        run=run,
+        seed=seed,
+        backend=options.backend,
+        mutant=options.mutant,
+        watched=options.watch or options.stop_on is not None,
+        stop_on=options.stop_on,
+    )
     scenario = replace(scenario, flush=flush_of(seed, options.flush))
     planted = f", with a planted bug: {options.mutant}" if options.mutant else ""
     about = f"seed {seed}, {scenario.flush}{planted}"
@@ -139,6 +148,7 @@ async def _go(scenario: Scenario, options: argparse.Namespace, run: Path, consol
         local = check_in_process(run)
         spark = await _ask_spark(run, options, view)
         combined = combine(local, spark.found, spark_wanted=options.spark, why=spark.why)
+        combined = with_watch(combined, differences(run, spark.found or local))
         write_verdict(run, combined)
         report = None
         if options.report == "always" or combined.exit_code:
@@ -227,6 +237,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
         choices=("always", "found"),
         default="always",
         help="draw the report of every run, or only where something was found",
+    )
+    made.add_argument(
+        "--watch", action="store_true", help="look for alarms while it runs, with Spark's streams"
+    )
+    made.add_argument(
+        "--stop-on", choices=tuple(GRAVE), help="end the run at the first alarm so grave (watches)"
     )
     made.add_argument(
         "--no-spark", dest="spark", action="store_false", help="only the in-process checker"

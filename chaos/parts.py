@@ -16,6 +16,7 @@ from chaos.probe import NodeStatus, Probe
 from chaos.record import Recorder
 from chaos.scenario import Scenario
 from chaos.view import View
+from chaos.watch import Watch
 from chaos.workers import Workers
 from ledgermq.runtime.clock import SystemClock
 
@@ -35,6 +36,10 @@ class RunOptions:
     seed: int = 0
     backend: str = "local"
     mutant: str | None = None
+    watched: bool = False
+    """Whether a stream looks for alarms while it runs."""
+    stop_on: str | None = None
+    """How grave an alarm ends it early: ``critical`` or ``major``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +63,8 @@ class Parts:
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
     lost_alone: int = 0
     """Messages that only lost disks had, in a mode that may lose them."""
+    watch: Watch | None = None
+    """The stream over what is recorded, if one was asked for."""
     t0_wall_us: int = 0
     begun: list[tuple[str, int]] = field(default_factory=list)
     """The phases so far, and when each began."""

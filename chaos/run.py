@@ -53,6 +53,7 @@ from chaos.scenario import (
     planned_faults,
 )
 from chaos.view import View
+from chaos.watch import Watch
 from chaos.workers import CLIENT_MUTANT, Workers
 from ledgermq.client import ClientConfig, Producer, RemotingError
 from ledgermq.runtime.cancel import timeout
@@ -140,12 +141,17 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         # Should the harness die, this and the recordings are enough to judge what there is.
         _write_about(parts, ["the run was interrupted"])
         try:
+            if options.watched:
+                parts.watch = await Watch(run, view.notice, options.stop_on).start()
             await _live(parts)
         except BaseException:
+            if parts.watch is not None:
+                await parts.watch.kill()
             await _put_down(parts)
             await cluster.remove()
             raise
         await _put_down(parts)
+        await _end_watch(parts)
         await _collect(parts)
         await cluster.remove()
     convert(run, run_row(_write_about(parts, parts.problems)))
@@ -202,6 +208,34 @@ async def _put_down(parts: Parts) -> None:
     for row in parts.exits:
         if row["process"] == "proxy":  # a part of the harness
             parts.problem(f"unexpected end: proxy {row['exit']}")
+
+
+async def _end_watch(parts: Parts) -> None:
+    """Let the stream come to the end of what was recorded."""
+    if parts.watch is None:
+        return
+    parts.phase("watch", "the stream reads the rest of the record")
+    problem = await parts.watch.end()
+    if problem is not None:
+        parts.problem(problem)
+
+
+@contextlib.asynccontextmanager
+async def _stopped_early(parts: Parts, interpreter: Interpreter) -> AsyncIterator[None]:
+    """Let no step of the timeline begin any more once an alarm was grave enough."""
+
+    async def stop() -> None:
+        if parts.watch is not None:
+            await parts.watch.grave.wait()
+            parts.view.notice("the alarm ends the run early: no fault is begun any more")
+            parts.event("stopped_early", {"on": parts.options.stop_on})
+            interpreter.stop()
+
+    task = asyncio.create_task(stop())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 async def _create_topic(parts: Parts) -> None:
@@ -274,7 +308,7 @@ async def _timeline(parts: Parts) -> None:
         client=nemesis, recorder=parts.recorder, clock=parts.clock, slots=slots
     )
     try:
-        async with timeout(parts.scenario.timeline_s_max):
+        async with timeout(parts.scenario.timeline_s_max), _stopped_early(parts, interpreter):
             await interpreter.run(Script(as_script(parts.scenario)))
     except TimeoutError:
         parts.problem(f"the timeline took over {parts.scenario.timeline_s_max:.0f} s")

@@ -8,7 +8,7 @@ the verdict is at best unknown. Source: spec/proof.md 3.0, 4.2.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,6 +144,19 @@ def combine(
         local=local,
         spark=spark,
         disagreements=disagreements,
+    )
+
+
+def with_watch(combined: CombinedVerdict, lines: Sequence[str]) -> CombinedVerdict:
+    """Return a verdict with what alarms of the run say otherwise: it is at best unknown (A48)."""
+    if not lines:
+        return combined
+    verdict = max(combined.verdict, UNKNOWN, key=_RANK.__getitem__)
+    return replace(
+        combined,
+        verdict=verdict,
+        exit_code=EXIT_CODES[verdict],
+        reasons=(*combined.reasons, *(f"A48: watch and verdict differ: {line}" for line in lines)),
     )
 
 

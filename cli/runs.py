@@ -65,6 +65,13 @@ class Cluster(StrEnum):
     CONTROLLER = "controller"
 
 
+class StopOn(StrEnum):
+    """How grave an alarm is that ends a run early."""
+
+    CRITICAL = "critical"
+    MAJOR = "major"
+
+
 class Workload(StrEnum):
     """Which kinds of messages a run produces."""
 
@@ -122,6 +129,13 @@ def demo(
     report: Annotated[
         Report, typer.Option(help="Draw a report of every run, or where something was found.")
     ] = Report.ALWAYS,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look for alarms while it runs, with Spark's streams.")
+    ] = False,
+    stop_on: Annotated[
+        StopOn | None,
+        typer.Option("--stop-on", help="End the run at the first alarm so grave (watches)."),
+    ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
     spark_limit: Annotated[
         float | None,
@@ -144,8 +158,11 @@ def demo(
     Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
 
     Example: ledgermq demo --mode sync-master
+
+    Example: ledgermq demo --stop-on critical
     """
-    _need_for_a_run(spark=not no_spark and cluster is None)
+    is_watched = watch or stop_on is not None
+    _need_for_a_run(spark=(not no_spark or is_watched) and cluster is None)
     if cluster is not None:
         if backend is not Backend.DOCKER:
             raise typer.BadParameter(
@@ -167,6 +184,8 @@ def demo(
     given |= {"--spark-limit": spark_limit, "--workload": workload}
     arguments = ["--backend", backend.value, "--mode", mode.value, "--report", report.value]
     arguments += ["--no-spark"] if no_spark else []
+    arguments += ["--watch"] if watch else []
+    arguments += ["--stop-on", stop_on.value] if stop_on is not None else []
     arguments += ["--flush", flush.value] if flush is not None else []
     for name, value in given.items():
         if value is not None:
@@ -252,8 +271,14 @@ def chaos(context: typer.Context) -> None:
         from mutants.calibrate import main as calibrate
 
         raise typer.Exit(calibrate(context.args[1:]))
+    if context.args[:1] == ["watch"]:
+        require("chaos", "spark")
+        from spark.stream.watch import main as watch
+
+        raise typer.Exit(watch(context.args[1:]))
     is_judged = bool(context.args) and context.args[0] in {"run", "replay"}
-    _need_for_a_run(spark=is_judged and "--no-spark" not in context.args)
+    is_watched = any(word.startswith(("--watch", "--stop-on")) for word in context.args)
+    _need_for_a_run(spark=is_judged and ("--no-spark" not in context.args or is_watched))
     from chaos.__main__ import main
 
     raise typer.Exit(main(context.args))

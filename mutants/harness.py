@@ -59,6 +59,23 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="watch-forgets-its-forgetting",
+        breaks="A watch takes what it no longer keeps for what was never sent.",
+        source="Bounded state without a word of what left it: every late redelivery is a phantom.",
+        plant=patch(
+            "spark.stream.memory:message_alarms", ('number <= F.col("floor")', "number < 0")
+        ),
+    ),
+    Mutant(
+        name="watch-believes-a-delivery-first",
+        breaks="A watch judges a delivery before it has read all that was sent before it.",
+        source="Files are read one after the other: a delivery may be read before its send.",
+        plant=patch(
+            "spark.stream.memory:message_alarms",
+            ('known = f"came <= {marks.complete}"', 'known = "true"'),
+        ),
+    ),
+    Mutant(
         name="silent-consumer",
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",

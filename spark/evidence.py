@@ -9,15 +9,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.checks import CHECKS
+from chaos.catalogue.live import IRREVOCABLE
 from spark.context import Context
 from spark.history import array_of
 from spark.result import EVIDENCE_MAX, CheckResult
 
 FAULT_MARGIN_NS: Final = 2_000_000_000
-IRREVOCABLE: Final = frozenset({
-    "A2", "A5", "A6", "A7", "A11", "A15", "A17", "A19", "A26", "A30", "A31", "A32", "A34", "A35",
-    "A36", "A37", "A38", "A53", "A54", "A56",
-})  # fmt: skip
 _EVIDENCE_TYPE: Final = "array<struct<table:string,op_id:bigint,t:bigint>>"
 _SEQUENCE_BITS: Final = 40
 

@@ -14,6 +14,7 @@ from chaos.catalogue.checks import CHECKS, COMPARED
 from chaos.catalogue.contracts import MODES, SITUATIONS, told
 from chaos.catalogue.faults import BY_NEMESIS, BY_SIMULATOR, FAULTS, find
 from chaos.catalogue.kinds import CheckEntry, FaultEntry, Takes
+from chaos.catalogue.live import ALARMS, IRREVOCABLE, SUSPECTS
 from chaos.checker.compose import CHECKS as IN_PROCESS
 from chaos.nemesis.kinds import FAULTS as MADE
 from sim.faults.budget import OVERKILL, damage_ms
@@ -152,6 +153,19 @@ def test_the_page_shows_every_check_and_no_other() -> None:
     rows = [check_row(one) for one in CHECKS.values()]
     head = "| id | question | severity | needs |"
     assert shown("docs/chaos.md", "## Checks", head, rows) == rows, "\n".join(rows)
+
+
+def live_row(name: str) -> str:
+    told = ALARMS.get(name) or SUSPECTS.get(name) or "after the run"
+    word = "alarm, " if name in ALARMS else "suspect: " if name in SUSPECTS else ""
+    one, lasts = CHECKS[name], "yes" if name in IRREVOCABLE else ""
+    return f"| {name} | {one.severity} | {one.question} | {lasts} | {word}{told} |"
+
+
+def test_the_page_shows_what_is_told_while_a_run_goes_on() -> None:
+    rows = [live_row(name) for name in CHECKS if name in IRREVOCABLE or name in SUSPECTS]
+    head = "| check | severity | question | irrevocable |"
+    assert shown("docs/chaos.md", "## While it runs", head, rows) == rows, "\n".join(rows)
 
 
 def test_ids_of_checks_run_without_a_gap() -> None:

@@ -43,6 +43,7 @@ SHARED = {
     "chaos.catalogue.checks": "titles, severities, what is compared",
     "chaos.catalogue.contracts": "what each mode promises under each fault",
     "chaos.catalogue.faults": "what the names of faults stand for",
+    "chaos.catalogue.live": "which checks are told while a run goes on",
     "chaos.history.arrow": "types of columns",
     "chaos.history.domains": "words and least numbers of columns",
     "chaos.history.outcome": "what a response code says of a send",

@@ -12,7 +12,7 @@ from chaos import needs
 from chaos.demo import parser as demo_parser
 from chaos.samples import SAMPLES
 from cli.main import VERDICT_COMMANDS, app, run
-from cli.runs import Backend, Cluster, Flush, Mode, Report, Workload
+from cli.runs import Backend, Cluster, Flush, Mode, Report, StopOn, Workload
 
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
@@ -66,7 +66,7 @@ def test_a_demo_takes_what_its_package_takes() -> None:
     ours = {option for one in command.commands["demo"].params for option in one.opts}
     assert ours - {"--help", "--cluster"} == theirs.keys(), "--cluster is of chaos.samples"
     words = {"--backend": Backend, "--flush": Flush, "--mode": Mode, "--workload": Workload}
-    words["--report"] = Report
+    words |= {"--report": Report, "--stop-on": StopOn}
     for option, choices in theirs.items():
         assert {str(one) for one in words.get(option, ())} == set(choices or ()), option
 

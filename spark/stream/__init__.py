@@ -1,0 +1,1 @@
+"""The verdict while a run goes on: what can be said at once, from what is recorded so far."""

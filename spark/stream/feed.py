@@ -1,0 +1,208 @@
+"""Reads a run's recordings while they are written, and lands what it reads as Parquet files.
+
+Spark streams over files that appear whole; recordings (``RUN/raw/*.jsonl``) only grow. A `Feed`
+reads what was added since it last looked and puts it, one row per fact, into a file that appears
+at once. A row ``mark`` ends each round: whatever had happened by its time is in what was landed so
+far, for an operation is on record before anybody can see what it did.
+
+Source: docs/chaos.md, "While it runs"; `chaos.history.tables` has the meaning of the columns.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chaos.catalogue.faults import forgets, moves_clock
+from chaos.history.outcome import CODES
+
+SCHEMA: Final = pa.schema([
+    ("what", pa.string()), ("t", pa.int64()), ("msg_key", pa.int64()), ("hash", pa.int64()),
+    ("topic", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64()),
+    ("grp", pa.string()), ("node", pa.string()), ("outcome", pa.string()), ("due", pa.int64()),
+    ("copied", pa.bool_()), ("word", pa.string()), ("role", pa.string()), ("term", pa.int64()),
+    ("commit", pa.int64()), ("applied", pa.int64()), ("boot", pa.string()), ("ended", pa.int64()),
+    ("raft_group", pa.int32()), ("rows", pa.int64()),
+])  # fmt: skip
+"""One fact. ``what``: send, end (of a send), delivery, txn, probe or mark; ``t`` is when (ns). Of a
+mark: ``rows`` landed before it, and in ``due`` up to when all files were read in the order of
+time."""
+ROWS_PER_FILE: Final = 50_000
+BYTES_PER_LOOK: Final = 8 << 20
+"""So much of a recording is read in one round: a backlog takes several."""
+LANDING: Final = "landing"
+_MS: Final = 1_000_000
+_DOUBTFUL: Final = frozenset(code for code, row in CODES.items() if not row.definite)
+
+
+@dataclass(slots=True)
+class _Recording:
+    """How far a file was read, and the time of the last fact in it."""
+
+    offset: int = 0
+    lines: int = 0
+    latest: int = 0
+    has_more: bool = False
+
+
+class DamagedFeedError(Exception):
+    """A recording has a line that is none, or lacks one; names the file."""
+
+
+@dataclass(slots=True)
+class Feed:
+    """Lands the recordings of ``run`` in ``folder``. One feed per folder."""
+
+    run: Path
+    folder: Path
+    _recordings: dict[Path, _Recording] = field(default_factory=dict)
+    _open: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    """Sends in flight, by operation: the facts of their invocations."""
+    _topics: set[str] = field(default_factory=set)
+    _own: frozenset[str] = frozenset()
+    _files: int = 0
+    _rows: int = 0
+    clocks_move: bool = False
+    """Whether a fault of the plan moves wall clocks: waits are not judged then."""
+    nodes_forget: bool = False
+    """Whether a fault of the plan takes a node's memory: its terms are not judged then."""
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        about = json.loads((self.run / "run.json").read_text())
+        self._own = frozenset(str(about[n]) for n in ("run_id", "run_tag") if n in about)
+
+    @property
+    def rows(self) -> int:
+        """How many facts were landed so far."""
+        return self._rows
+
+    def look(self, now_ns: int | None = None) -> int:
+        """Land what was added, and return how many facts that were.
+
+        ``now_ns``: the time before which all that happened is on record, by default now. Errors:
+        `DamagedFeedError`; OSError.
+        """
+        begun = time.monotonic_ns() if now_ns is None else now_ns
+        facts = [fact for path in self._paths() for fact in self._read(path)]
+        late = any(recording.has_more for recording in self._recordings.values())
+        for start in range(0, len(facts), ROWS_PER_FILE):
+            self._land(facts[start : start + ROWS_PER_FILE])
+        known = [r.latest for r in self._recordings.values() if r.latest]
+        behind = [r.latest for r in self._recordings.values() if r.has_more and r.latest]
+        mark: dict[str, Any] = {"what": "mark", "rows": self._rows}
+        mark["t"] = 0 if late else begun  # with a backlog nothing is known to be missing
+        mark["due"] = min(behind, default=max(known, default=0))
+        if facts or not late:
+            self._land([mark], counted=False)
+        return len(facts)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more that the next look will read."""
+        return any(recording.has_more for recording in self._recordings.values())
+
+    def _paths(self) -> list[Path]:
+        """Return the recordings, producers' first: sends come before what is made of them."""
+        return sorted(
+            (self.run / "raw").glob("*.jsonl"), key=lambda p: ("producer" not in p.name, p)
+        )
+
+    def _read(self, path: Path) -> Iterator[dict[str, Any]]:
+        at = self._recordings.setdefault(path, _Recording())
+        with path.open("rb") as file:
+            file.seek(at.offset)
+            chunk = file.read(BYTES_PER_LOOK)
+        whole = chunk.rfind(b"\n") + 1  # the last line may be half written
+        at.has_more = len(chunk) == BYTES_PER_LOOK
+        at.offset += whole
+        for line in chunk[:whole].splitlines():
+            try:
+                number, table, row = json.loads(line)
+            except ValueError as error:
+                raise DamagedFeedError(f"{path}:{at.lines + 1}: {error}") from error
+            if number != at.lines:
+                raise DamagedFeedError(f"{path}:{at.lines + 1}: record {number}")
+            at.lines += 1
+            for fact in self._facts(table, row):
+                at.latest = max(at.latest, fact["t"])
+                yield fact
+
+    def _facts(self, table: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        match table:
+            case "events" if row["f"] == "send":
+                yield from self._of_send(row)
+            case "deliveries":
+                yield from self._of_delivery(row)
+            case "txn":
+                word = row["answer"] if row["step"] == "checkback" else row["step"]
+                yield {"what": "txn", "t": row["t_inv"], "msg_key": row["msg_key"], "word": word}
+            case "raft_probe" if row["ok"]:
+                names = {"t": "t0", "ended": "t1", "raft_group": "group", "boot": "boot_id"}
+                same = {name: name for name in ("node", "term", "role", "commit", "applied")}
+                yield {"what": "probe"} | {to: row.get(of) for to, of in (names | same).items()}
+            case "faults":
+                self.clocks_move |= moves_clock(row["kind"])
+                self.nodes_forget |= forgets(row["kind"])
+
+    def _of_send(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        value = row["value"]
+        if row["type"] == "invoke":
+            delay = value.get("delay_ms")
+            facts = [
+                {
+                    "what": "send",
+                    "t": row["t_mono_ns"],
+                    "msg_key": member["msg_key"],
+                    "hash": member["body_hash"],
+                    "topic": value["topic"],
+                    "due": None if delay is None else row["t_mono_ns"] + delay * _MS,
+                }
+                for member in value.get("members") or (value,)
+            ]
+            self._topics.add(value["topic"])
+            self._open[row["op_id"]] = facts
+            yield from facts
+            return
+        offset = value.get("queue_offset")
+        for number, fact in enumerate(self._open.pop(row["op_id"], ())):
+            yield fact | {
+                "what": "end",
+                "t": row["t_mono_ns"],
+                "outcome": "refused" if _is_refused(row) else row["type"],
+                "queue_id": value.get("queue_id"),
+                "queue_offset": None if offset is None else offset + number,
+                "node": value.get("node"),
+            }
+
+    def _of_delivery(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        copied = bool(row.get("is_retry") or row.get("is_dlq"))
+        tag = row.get("payload_run_id")
+        if (tag is not None and tag not in self._own) or not (
+            copied or row["topic"] in self._topics
+        ):
+            return
+        same = ("msg_key", "topic", "queue_id", "queue_offset", "grp", "node")
+        fact = {name: row.get(name) for name in same}
+        fact |= {"hash": row.get("body_hash"), "copied": copied}
+        yield {"what": "delivery", "t": row["t_recv"], **fact}
+
+    def _land(self, facts: list[dict[str, Any]], *, counted: bool = True) -> None:
+        """Write a file that appears whole."""
+        name = f"part-{self._files:08d}.parquet"
+        hidden = self.folder / f".{name}"
+        pq.write_table(pa.Table.from_pylist(facts, schema=SCHEMA), hidden)
+        hidden.rename(self.folder / name)
+        self._files += 1
+        self._rows += len(facts) if counted else 0
+
+
+def _is_refused(row: dict[str, Any]) -> bool:
+    """Whether a send certainly stored nothing: by what its attempts ended with, or by its code."""
+    known = row["value"].get("tries") is not None or row.get("err_code") not in _DOUBTFUL
+    return bool(row["type"] == "fail" and known)
