@@ -58,6 +58,7 @@ from chaos.workers import CLIENT_MUTANT, Workers
 from ledgermq.client import ClientConfig, Producer, RemotingError
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 
 TOPIC_TIMEOUT_S = 15.0
 HEALTHY_TIMEOUT_S = 20.0
@@ -78,6 +79,8 @@ RECORDED = (
 MASTERS = "masters"
 """The one that a run with controllers has besides."""
 COUNTS_EVERY_S = 0.25
+RUNNING = "running"
+"""The file in a run that is locked while it is recorded."""
 
 
 def make_cluster(spec: ClusterSpec, backend: str) -> Cluster:
@@ -101,6 +104,15 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
     """
     run = options.run
     run.mkdir(parents=True, exist_ok=False)
+    # Held until the tables are there: whoever watches sees by it that we live.
+    with contextlib.closing(RealDisk().lock(str(run / RUNNING))):
+        await _record(scenario, options, view)
+    return run
+
+
+async def _record(scenario: Scenario, options: RunOptions, view: View) -> None:
+    """Run a scenario into its directory, which is there and empty. Errors: as `run_scenario`."""
+    run = options.run
     (run / "config").mkdir()
     clock = SystemClock()
     of_client = (options.mutant or "").startswith(CLIENT_MUTANT)
@@ -155,7 +167,6 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         await _collect(parts)
         await cluster.remove()
     convert(run, run_row(_write_about(parts, parts.problems)))
-    return run
 
 
 async def _live(parts: Parts) -> None:

@@ -25,6 +25,11 @@ from ledgermq.runtime.cancel import timeout
 MODULE: Final = "spark.stream.watch"
 FOLDER: Final = "watch"
 FOLLOW_EVERY_S: Final = 0.25
+ALARMS_FILE: Final = "alarms.jsonl"
+SHOWN_MAX: Final = 20
+"""So many alarms of a run are shown; all are in the file."""
+SEEN: Final = frozenset({0, 1})
+"""Exit codes of a stream that saw all of a run."""
 END_LIMIT_S: Final = 180.0
 """How long the stream may take to come to the end of the record."""
 GRAVE: Final[Mapping[str, tuple[str, ...]]] = {"critical": (CRIT,), "major": (CRIT, MAJOR)}
@@ -46,6 +51,7 @@ class Watch:
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._read = 0
+        self._told = 0
 
     async def start(self) -> Self:
         """Start the stream. Errors: OSError."""
@@ -65,18 +71,22 @@ class Watch:
         """Say that all is recorded, and wait for the stream; return what went wrong, or None."""
         assert self._process is not None
         folder = self._run / FOLDER
-        folder.mkdir(exist_ok=True)
-        (folder / "end").touch()
         try:
+            folder.mkdir(exist_ok=True)
+            (folder / "end").touch()
             async with timeout(END_LIMIT_S):
                 code = await self._process.wait()
         except TimeoutError:
             await self.kill()
             return f"the watch did not come to the end of the record in {END_LIMIT_S:.0f} s"
+        except OSError as error:
+            await self.kill()
+            return f"the watch could not be told of the end: {error}"
+        except BaseException:
+            await self.kill()
+            raise
         await self._rest()
-        if code not in {0, 1}:
-            return f"the watch failed with exit code {code}; its log: logs/watch.log"
-        return None
+        return None if code in SEEN else _failed(code)
 
     async def kill(self) -> None:
         """End the stream, whatever it does."""
@@ -94,16 +104,31 @@ class Watch:
             self._look()
 
     async def _follow(self) -> None:
+        assert self._process is not None
         while True:
             self._look()
+            code = self._process.returncode
+            if code is not None:
+                if code not in SEEN:
+                    self._notice(_failed(code))
+                return
             await asyncio.sleep(FOLLOW_EVERY_S)
 
     def _look(self) -> None:
         for line in self._new_lines():
             if line["what"] == "alarm":
-                self._notice(f"ALARM {line['check']} {line['title']}: {line['explain']}")
-                if line["severity"] in self._severities:
+                self._tell(line)
+                if line["severity"] in self._severities and not line["excusable"]:
                     self.grave.set()
+
+    def _tell(self, line: Line) -> None:
+        """Show an alarm; of very many only how many."""
+        self._told += 1
+        if self._told <= SHOWN_MAX:
+            excused = "; the faults of the plan may excuse it" if line["excusable"] else ""
+            self._notice(f"ALARM {line['check']} {line['title']}: {line['explain']}{excused}")
+        elif self._told == SHOWN_MAX + 1:
+            self._notice(f"more alarms: {FOLDER}/{ALARMS_FILE}")
 
     def _new_lines(self) -> Iterator[Line]:
         path = alarms_path(self._run)
@@ -119,7 +144,7 @@ class Watch:
 
 def alarms_path(run: Path) -> Path:
     """Return where the alarms of a run are."""
-    return run / FOLDER / "alarms.jsonl"
+    return run / FOLDER / ALARMS_FILE
 
 
 def differences(run: Path, verdict: Mapping[str, Any]) -> list[str]:
@@ -169,3 +194,7 @@ def _not_told(alarms: set[tuple[str, str]], found: set[tuple[str, str]] | None) 
     for check, key in sorted(found or ()):
         if check in WHOLLY and key.isdigit() and (check, key) not in alarms:
             yield f"{check} of {key} was found, and no alarm was told while the run went on"
+
+
+def _failed(code: int) -> str:
+    return f"the watch ended with exit code {code} before all was seen; its log: logs/watch.log"

@@ -76,6 +76,27 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="watch-waits-for-the-dead",
+        breaks="A watch goes on for ever over a run whose harness was killed.",
+        source="A recording that does not grow says nothing of who writes it.",
+        plant=patch(
+            "spark.stream.place:life_of",
+            ("Life.GOES_ON if held else Life.DEAD", "Life.GOES_ON if held or True else Life.DEAD"),
+        ),
+    ),
+    Mutant(
+        name="two-watches-of-one-run",
+        breaks="A second watch removes what the first one reads, and writes over what it told.",
+        source="Spark: one query for each checkpoint; nothing holds a directory by itself.",
+        plant=patch("spark.stream.place:_lock", ("fcntl.LOCK_EX", "fcntl.LOCK_SH")),
+    ),
+    Mutant(
+        name="stopped-by-what-is-excused",
+        breaks="A run whose faults may take messages ends at the first place that was given twice.",
+        source="docs/chaos.md, Contracts: what the faults explain is valid, with exit code 3.",
+        plant=patch("chaos.watch:Watch._look", (' and not line["excusable"]', "")),
+    ),
+    Mutant(
         name="silent-consumer",
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",

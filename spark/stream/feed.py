@@ -18,7 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chaos.catalogue.faults import forgets, moves_clock
+from chaos.catalogue.contracts import NONE
+from chaos.catalogue.faults import exceeds, forgets, moves_clock
 from chaos.history.outcome import CODES
 
 SCHEMA: Final = pa.schema([
@@ -33,7 +34,7 @@ SCHEMA: Final = pa.schema([
 mark: ``rows`` landed before it, and in ``due`` up to when all files were read in the order of
 time."""
 ROWS_PER_FILE: Final = 50_000
-BYTES_PER_LOOK: Final = 8 << 20
+BYTES_PER_LOOK: Final = 2 << 20
 """So much of a recording is read in one round: a backlog takes several."""
 LANDING: Final = "landing"
 _MS: Final = 1_000_000
@@ -56,7 +57,10 @@ class DamagedFeedError(Exception):
 
 @dataclass(slots=True)
 class Feed:
-    """Lands the recordings of ``run`` in ``folder``. One feed per folder."""
+    """Lands the recordings of ``run`` in ``folder``. One feed per folder.
+
+    Errors of its making: `DamagedFeedError` for a run.json that is none; OSError.
+    """
 
     run: Path
     folder: Path
@@ -71,11 +75,22 @@ class Feed:
     """Whether a fault of the plan moves wall clocks: waits are not judged then."""
     nodes_forget: bool = False
     """Whether a fault of the plan takes a node's memory: its terms are not judged then."""
+    may_lose: bool = False
+    """Whether a fault of the plan, or the mode, may take what was acknowledged."""
+    landed: int = 0
+    """How many rows were landed, marks too."""
+    _flush: str = ""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        about = json.loads((self.run / "run.json").read_text())
+        try:
+            about = json.loads((self.run / "run.json").read_text())
+            contract = about.get("contract") or {}
+        except (ValueError, AttributeError) as error:
+            raise DamagedFeedError(f"{self.run / 'run.json'}: {error}") from error
         self._own = frozenset(str(about[n]) for n in ("run_id", "run_tag") if n in about)
+        self._flush = str(contract.get("flush", "ASYNC_FLUSH")).lower()
+        self.may_lose = contract.get("durability") == NONE
 
     @property
     def rows(self) -> int:
@@ -149,6 +164,7 @@ class Feed:
             case "faults":
                 self.clocks_move |= moves_clock(row["kind"])
                 self.nodes_forget |= forgets(row["kind"])
+                self.may_lose |= exceeds(row["kind"], self._flush)
 
     def _of_send(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         value = row["value"]
@@ -199,6 +215,7 @@ class Feed:
         pq.write_table(pa.Table.from_pylist(facts, schema=SCHEMA), hidden)
         hidden.rename(self.folder / name)
         self._files += 1
+        self.landed += len(facts)
         self._rows += len(facts) if counted else 0
 
 

@@ -4,18 +4,21 @@ Recordings are landed as files (`spark.stream.feed`), Structured Streaming reads
 batch is laid over what is kept of earlier ones (`spark.stream.memory`). Alarms go to the terminal
 and to ``RUN/watch/alarms.jsonl`` as they are found. It ends with the run, or with Ctrl-C.
 
-Exit codes: 0 no alarm, 1 an alarm, 254 usage, 255 the watch itself failed. Source: docs/chaos.md.
+Exit codes: 0 all was seen, and no alarm; 1 an alarm; 2 no alarm, but the run died before its end;
+130 interrupted (143 by SIGTERM), 254 usage, 255 the watch itself failed. Source: docs/chaos.md.
 """
 
 import argparse
-import json
 import shutil
+import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from types import FrameType
+from typing import Any, Final, NoReturn, Self
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -23,25 +26,25 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 from rich.console import Console
-from rich.text import Text
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
 from spark.history import few_rows
 from spark.job import describe_error
-from spark.result import EXIT_HARNESS, EXIT_USAGE
+from spark.result import EXIT_HARNESS, EXIT_INVALID, EXIT_UNKNOWN, EXIT_USAGE, EXIT_VALID
 from spark.session import JvmNotFoundError, open_session
 from spark.stream import memory
 from spark.stream.feed import LANDING, SCHEMA, Feed
 from spark.stream.memory import Marks
+from spark.stream.place import ALARMS_FILE, FOLDER, CannotWatchError, Life, clear, life_of, taken
 from spark.stream.replicas import Replicas
+from spark.stream.told import Line, Say, teller
 
-FOLDER: Final = "watch"
-ALARMS_FILE: Final = "alarms.jsonl"
-END_FILE: Final = "end"
-"""Whoever runs the clients writes it when all is recorded."""
 LOOK_EVERY_S: Final = 0.5
+AHEAD_MAX: Final = 200_000
+"""So many rows may wait to be read by the stream: more of a recording is left where it is."""
 MEMORY: Final = "1g"
-EXIT_ALARM: Final = 1
+EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143
 ALARMS_TOLD_MAX: Final = 10_000
 """More alarms are counted, not written: by then nobody reads them."""
 _SHAPES: Final = {
@@ -56,8 +59,13 @@ SETTINGS: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Of the session: batches are small, and they come every second."""
-Line = dict[str, Any]
-Say = Callable[[Line], None]
+
+
+@dataclass(slots=True)
+class Stop:
+    """Asks a watch to end: ``by`` is the number of the signal that asked, 0 while none did."""
+
+    by: int = 0
 
 
 @dataclass(slots=True)
@@ -71,7 +79,11 @@ class Stream:
     marks: Marks = field(default_factory=Marks)
     alarms: int = 0
     rows: int = 0
-    batches: int = 0
+    taken: int = 0
+    """Rows that were read and judged, marks too."""
+    life: Life = Life.GOES_ON
+    failure: Exception | None = None
+    """What ended a batch."""
     kept: int = 0
     """Rows of messages and places that are kept now."""
     _waiting: list[tuple[int, int, int]] = field(default_factory=list)
@@ -84,8 +96,7 @@ class Stream:
     def of(cls, session: SparkSession, run: Path, say: Say) -> Self:
         """Return the stream of a run; what an earlier watch kept of it is removed."""
         folder = run / FOLDER
-        for name in (LANDING, "state", "checkpoint"):
-            shutil.rmtree(folder / name, ignore_errors=True)
+        clear(folder)
         return cls(session=session, folder=folder, say=say, feed=Feed(run, folder / LANDING))
 
     def start(self) -> StreamingQuery:
@@ -101,8 +112,20 @@ class Stream:
             .start()
         )
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that will ever be recorded was seen."""
+        return self.life is Life.OVER and self.taken == self.feed.landed
+
     def take(self, facts: DataFrame, batch: int) -> None:
         """Lay a batch over what is kept, tell its alarms, and keep what comes of it."""
+        try:
+            self._take(facts, batch)
+        except Exception as error:
+            self.failure = error  # Spark says of it only that it was one of Python's
+            raise
+
+    def _take(self, facts: DataFrame, batch: int) -> None:
         facts = facts.persist()
         counted = facts.filter("what <> 'mark'").count()
         self.rows += counted
@@ -130,10 +153,10 @@ class Stream:
             for row in memory.forgotten(folded["messages"], self.marks).collect():
                 self._floors[row.pid] = max(row.seq, self._floors.get(row.pid, row.seq))
         self._keep(self._remembered(folded, new), batch)
-        self.batches = batch + 1
         self.say(self._line(batch, counted, doubt))
         for rows in (facts, *folded.values()):
             rows.unpersist()
+        self.taken += counted + len(of_what["mark"])
 
     def _advance(self, marks: list[tuple[int, int, int]]) -> None:
         """Believe the marks before which everything has come: files may come out of order."""
@@ -175,6 +198,7 @@ class Stream:
                 "what": "alarm", "check": row.check, "title": entry.title,
                 "severity": entry.severity, "key": row.key, "explain": row.explain,
                 "t": row.t, "batch": batch,
+                "excusable": entry.excusable and self.feed.may_lose,
             })  # fmt: skip
 
     def _line(self, batch: int, rows: int, doubt: Any) -> Line:  # noqa: ANN401 - a row of Spark's
@@ -185,101 +209,103 @@ class Stream:
         }  # fmt: skip
 
 
-def watch(session: SparkSession, run: Path, say: Say, stop: threading.Event) -> Stream:
-    """Watch ``run`` until it ends or ``stop`` is set; return what was seen.
+def watch(session: SparkSession, run: Path, say: Say, stop: Stop) -> Stream:
+    """Watch ``run`` until nothing more is recorded or ``stop`` says so; return what was seen.
 
     Errors: those of `Feed` and of Spark.
     """
     stream = Stream.of(session, run, say)
-    query, feed = stream.start(), stream.feed
+    query, feed, pause = stream.start(), stream.feed, threading.Event()
     try:
-        while query.isActive and not stop.is_set():
-            ended = has_ended(run)  # looked at first: then what is read is all there is
-            feed.look()
-            if ended and not feed.is_behind:
-                query.processAllAvailable()
+        while query.isActive and not stop.by:
+            is_last = stream.life is not Life.GOES_ON and not feed.is_behind
+            if is_last and stream.taken == feed.landed:
                 break
-            if not feed.is_behind:
-                stop.wait(LOOK_EVERY_S)
+            if not is_last and feed.landed - stream.taken < AHEAD_MAX:
+                stream.life = life_of(run)  # before the look: then what is read is all there is
+                feed.look()
+                if feed.is_behind:
+                    continue
+            pause.wait(LOOK_EVERY_S)
+        if stream.failure is not None:
+            raise stream.failure
         if (error := query.exception()) is not None:
             raise error
     finally:
         query.stop()
-    whole = has_ended(run) and stream.rows == feed.rows
-    say({"what": "end", "whole": whole, "rows": stream.rows, "alarms": stream.alarms})
+    say({
+        "what": "end", "whole": stream.whole, "rows": stream.rows, "alarms": stream.alarms,
+        "why": "interrupted" if stop.by else stream.life.value,
+    })  # fmt: skip
     return stream
-
-
-def has_ended(run: Path) -> bool:
-    """Whether nothing more will be recorded of a run."""
-    return (run / FOLDER / END_FILE).exists() or (run / "tables").is_dir()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Watch a run and return the exit code."""
-    parser = argparse.ArgumentParser(prog="ledgermq chaos watch", description=__doc__)
-    parser.add_argument("run", type=Path, help="the directory of a run that goes on, or is over")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for all that is told")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     console = Console(highlight=False)
-    if not (options.run / "run.json").is_file() or not (options.run / "raw").is_dir():
-        console.print(f"{options.run} is no run of ours: it has no run.json and raw/", markup=False)
-        return EXIT_USAGE
-    path = options.run / FOLDER / ALARMS_FILE
-    path.parent.mkdir(exist_ok=True)
-    stop = threading.Event()
+    stop = Stop()
     try:
-        with path.open("w") as file:
-            say = teller(file.write, file.flush, console, as_json=options.json)
-            with open_session(
-                "local[2]", partitions=2, driver_memory=MEMORY, quick=True
-            ) as session:
-                stream = watch(session, options.run, say, stop)
-    except KeyboardInterrupt:
-        return 130
+        with taken(options.run) as folder, (folder / ALARMS_FILE).open("w") as file:
+            stream = _watch(options.run, teller(file, console, as_json=options.json), stop)
+    except CannotWatchError as error:
+        return _fail(console, str(error), EXIT_USAGE)
+    except KeyboardInterrupt:  # before the stream began, or a second one
+        return EXIT_INTERRUPTED
     except JvmNotFoundError as error:
-        console.print(f"chaos watch: {error}", markup=False)
-        return EXIT_HARNESS
+        return _fail(console, str(error), EXIT_HARNESS)
+    except OSError as error:
+        return _fail(console, f"{options.run / FOLDER} cannot be used: {error}", EXIT_HARNESS)
     except Exception as error:  # noqa: BLE001 - exit code 255 says that the watch failed
-        console.print(f"chaos watch: {describe_error(error)}", markup=False)
-        return EXIT_HARNESS
-    return EXIT_ALARM if stream.alarms else 0
+        return _fail(console, describe_error(error), EXIT_HARNESS)
+    if stop.by:
+        return EXIT_INTERRUPTED if stop.by == signal.SIGINT else EXIT_TERMINATED
+    if stream.alarms:
+        return EXIT_INVALID
+    return EXIT_VALID if stream.whole else EXIT_UNKNOWN
 
 
-def teller(
-    write: Callable[[str], Any], flush: Callable[[], Any], console: Console, *, as_json: bool
-) -> Say:
-    """Return what writes each line to the file, and shows it on the console."""
-
-    def say(line: Line) -> None:
-        text = json.dumps(line)
-        write(text + "\n")
-        flush()
-        if as_json:
-            console.file.write(text + "\n")
-            console.file.flush()
-        else:
-            console.print(in_words(line), soft_wrap=True)
-
-    return say
+def _watch(run: Path, say: Say, stop: Stop) -> Stream:
+    with (
+        open_session("local[2]", partitions=2, driver_memory=MEMORY, quick=True) as session,
+        _stopped_by_signals(stop),
+    ):
+        return watch(session, run, say, stop)
 
 
-def in_words(line: Line) -> Text:
-    """Return a line as a person reads it."""
-    match line["what"]:
-        case "alarm":
-            style = "bold red" if line["severity"] == "CRIT" else "red"
-            words = f"ALARM {line['check']} {line['title']} ({line['severity']}): {line['explain']}"
-            return Text(words, style=style)
-        case "batch":
-            return Text(
-                f"batch {line['batch']:>4}  {line['rows']:>6} facts  {line['kept']:>7} kept  "
-                f"{line['unseen']:>6} not delivered yet, {line['suspects']} of them suspect  "
-                f"{line['alarms']} alarms",
-                style="cyan" if not line["alarms"] else "yellow",
-            )
-    seen = "all of the run was seen" if line["whole"] else "it ended before the run did"
-    return Text(f"end  {line['rows']} facts, {line['alarms']} alarms; {seen}")
+@contextmanager
+def _stopped_by_signals(stop: Stop) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM ask for the end; a second SIGINT does not wait for it."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.by = number
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    about = "Show what a run that goes on already shows: alarms, and what is not delivered yet."
+    made = _Parser(prog="ledgermq chaos watch", description=about)
+    made.add_argument("run", type=Path, help="the directory of a run that goes on, or is over")
+    made.add_argument("--json", action="store_true", help="a line of JSON for all that is told")
+    return made
+
+
+def _fail(console: Console, text: str, code: int) -> int:
+    console.print(f"chaos watch: {text}", markup=False, soft_wrap=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The verdict while a run goes on: runs are written in pieces, and each alarm has its time."""
 
 import json
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -13,7 +12,8 @@ from mutants.planting import planted
 from spark.history import open_history
 from spark.job import run_checks, write_report
 from spark.stream.memory import KEPT_NS
-from spark.stream.watch import Stream, watch
+from spark.stream.place import Life
+from spark.stream.watch import Stop, Stream, watch
 from tests.spark.recording import Recording, S, plants
 from tests.spark.reports import SPARK_MARKS
 
@@ -155,7 +155,8 @@ def test_a_run_that_is_over_is_watched_to_its_end(session, tmp_path):
     run.traffic(1, 1)
     run.end()
     lines = []
-    stream = watch(session, run.run, lines.append, threading.Event())
-    assert lines[-1] == {"what": "end", "whole": True, "rows": stream.feed.rows, "alarms": 0}
+    stream = watch(session, run.run, lines.append, Stop())
+    end = {"what": "end", "whole": True, "rows": stream.feed.rows, "alarms": 0}
+    assert lines[-1] == {**end, "why": Life.OVER.value}
     assert stream.rows == stream.feed.rows
     assert lines[-2]["unseen"] == 1

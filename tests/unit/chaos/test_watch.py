@@ -2,15 +2,22 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 
 import pyarrow.parquet as pq
 import pytest
 
 from chaos.catalogue.live import WHOLLY
 from chaos.verdict import CombinedVerdict, with_watch
-from chaos.watch import Watch, alarms_path, differences
+from chaos.watch import SHOWN_MAX, Watch, alarms_path, differences
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
+from spark.stream import place
 from spark.stream.feed import DamagedFeedError, Feed
+from spark.stream.place import SCRATCH, CannotWatchError, Life
 from spark.stream.replicas import Replicas
+from spark.stream.told import in_words
 from tests.spark.recording import Recording, S, plants
 
 
@@ -92,7 +99,7 @@ def write(run, *lines):
 
 
 ALARM = {"what": "alarm", "check": "A54", "key": "7", "severity": "CRIT", "title": "t",
-         "explain": "e"}  # fmt: skip
+         "explain": "e", "excusable": False}  # fmt: skip
 
 
 def verdict(**checks):
@@ -133,3 +140,102 @@ def test_the_first_grave_alarm_is_told_once(tmp_path):
         said, is_grave = asyncio.run(follow(stop_on, severity))
         assert said == ["ALARM A54 t: e"]
         assert is_grave == grave
+
+
+def test_what_the_faults_may_excuse_is_told_and_ends_no_run(tmp_path):
+    write(tmp_path, {**ALARM, "check": "A15", "excusable": True})
+    said = []
+    watch = Watch(tmp_path, said.append, "critical")
+    watch._look()
+    assert said == ["ALARM A15 t: e; the faults of the plan may excuse it"]
+    assert not watch.grave.is_set()
+    with planted(HARNESS_BUGS["stopped-by-what-is-excused"]):
+        wrong = Watch(tmp_path, said.append, "critical")
+        wrong._look()
+        assert wrong.grave.is_set()
+
+
+def test_of_very_many_alarms_some_are_shown(tmp_path):
+    write(tmp_path, *({**ALARM, "key": str(key)} for key in range(SHOWN_MAX + 30)))
+    said = []
+    Watch(tmp_path, said.append, None)._look()
+    assert len(said) == SHOWN_MAX + 1
+    assert said[-1] == "more alarms: watch/alarms.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("durability", "fault", "may_lose"),
+    [("quorum", "kill", False), ("quorum", "wipe", True), ("none", "kill", True)],
+)
+def test_the_feed_knows_what_the_plan_may_take(tmp_path, durability, fault, may_lose):
+    run = Recording(tmp_path / "run")
+    about = json.loads((run.run / "run.json").read_text())
+    contract = {"durability": durability, "flush": "ASYNC_FLUSH"}
+    (run.run / "run.json").write_text(json.dumps(about | {"contract": contract}))
+    run.write("harness", "faults", kind=fault, status="planned")
+    feed = Feed(run.run, tmp_path / "landing")
+    feed.look(run.clock)
+    assert feed.may_lose is may_lose
+    assert feed.nodes_forget is (fault == "wipe")
+
+
+def test_a_broken_run_json_is_named(tmp_path):
+    run = Recording(tmp_path / "run")
+    (run.run / "run.json").write_text('{"run_id": ')
+    with pytest.raises(DamagedFeedError, match=r"run\.json: Expecting value"):
+        Feed(run.run, tmp_path / "landing")
+
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_goes_on_as_long_as_its_harness_lives(tmp_path):
+    run = Recording(tmp_path / "run").run
+    assert place.life_of(run) is Life.DEAD
+    command = [sys.executable, "-c", HOLDER, str(run / "running")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        assert place.life_of(run) is Life.GOES_ON
+        holder.kill()
+        holder.wait(30)
+    assert place.life_of(run) is Life.DEAD
+    with planted(HARNESS_BUGS["watch-waits-for-the-dead"]):
+        assert place.life_of(run) is Life.GOES_ON
+    (run / "tables").mkdir()
+    assert place.life_of(run) is Life.OVER
+
+
+def test_a_run_has_one_watch_at_a_time(tmp_path):
+    run = Recording(tmp_path / "run").run
+    with place.taken(run) as folder:
+        for name in SCRATCH:
+            (folder / name).mkdir()
+        with pytest.raises(CannotWatchError, match=r"is watched already; .*alarms\.jsonl"):
+            place.taken(run).__enter__()
+        assert all((folder / name).is_dir() for name in SCRATCH), "it is the first one's"
+    assert not any((folder / name).exists() for name in SCRATCH)
+    with planted(HARNESS_BUGS["two-watches-of-one-run"]), place.taken(run), place.taken(run):
+        pass  # nobody notices
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("gone", "there is nothing"), (".", "it has no run.json and raw/")]
+)
+def test_what_is_no_run_is_not_watched(tmp_path, name, why):
+    with pytest.raises(CannotWatchError, match=why), place.taken(tmp_path / name):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_end_before_the_end_is_said():
+    line = {"what": "end", "rows": 3, "alarms": 0, "whole": False, "why": Life.DEAD.value}
+    assert "not all was seen: whoever recorded it is gone" in str(in_words(line))
+    assert str(in_words({**line, "whole": True})).endswith("all of the run was seen")
+    told = str(in_words({**ALARM, "excusable": True}))
+    assert told == "ALARM A54 t: e; the faults of the plan may excuse it (CRIT)"
