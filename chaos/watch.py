@@ -11,6 +11,7 @@ Source: docs/chaos.md, "While it runs".
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -26,8 +27,8 @@ MODULE: Final = "spark.stream.watch"
 FOLDER: Final = "watch"
 FOLLOW_EVERY_S: Final = 0.25
 ALARMS_FILE: Final = "alarms.jsonl"
-SHOWN_MAX: Final = 20
-"""So many alarms of a run are shown; all are in the file."""
+SHOWN_MAX: Final = 5
+"""So many alarms of a check are shown; all are in the file."""
 SEEN: Final = frozenset({0, 1})
 """Exit codes of a stream that saw all of a run."""
 END_LIMIT_S: Final = 180.0
@@ -51,7 +52,7 @@ class Watch:
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._read = 0
-        self._told = 0
+        self._told: Counter[str] = Counter()
 
     async def start(self) -> Self:
         """Start the stream. Errors: OSError."""
@@ -122,13 +123,14 @@ class Watch:
                     self.grave.set()
 
     def _tell(self, line: Line) -> None:
-        """Show an alarm; of very many only how many."""
-        self._told += 1
-        if self._told <= SHOWN_MAX:
+        """Show an alarm; of very many of a check only the first."""
+        check = line["check"]
+        self._told[check] += 1
+        if self._told[check] <= SHOWN_MAX:
             excused = "; the faults of the plan may excuse it" if line["excusable"] else ""
-            self._notice(f"ALARM {line['check']} {line['title']}: {line['explain']}{excused}")
-        elif self._told == SHOWN_MAX + 1:
-            self._notice(f"more alarms: {FOLDER}/{ALARMS_FILE}")
+            self._notice(f"ALARM {check} {line['title']}: {line['explain']}{excused}")
+        elif self._told[check] == SHOWN_MAX + 1:
+            self._notice(f"more alarms of {check}: {FOLDER}/{ALARMS_FILE}")
 
     def _new_lines(self) -> Iterator[Line]:
         path = alarms_path(self._run)
