@@ -83,7 +83,7 @@ class Stream:
     """Rows that were read and judged, marks too."""
     life: Life = Life.GOES_ON
     failure: Exception | None = None
-    """What ended a batch."""
+    """Why a batch was not taken."""
     kept: int = 0
     """Rows of messages and places that are kept now."""
     _waiting: list[tuple[int, int, int]] = field(default_factory=list)
@@ -118,12 +118,16 @@ class Stream:
         return self.life is Life.OVER and self.taken == self.feed.landed
 
     def take(self, facts: DataFrame, batch: int) -> None:
-        """Lay a batch over what is kept, tell its alarms, and keep what comes of it."""
+        """Lay a batch over what is kept, tell its alarms, and keep what comes of it.
+
+        What fails is kept as ``failure``, and no batch is taken any more.
+        """
+        if self.failure is not None:
+            return
         try:
             self._take(facts, batch)
-        except Exception as error:
-            self.failure = error  # Spark says of it only that it was one of Python's
-            raise
+        except Exception as error:  # noqa: BLE001 - Spark would print a trace of both languages
+            self.failure = error
 
     def _take(self, facts: DataFrame, batch: int) -> None:
         facts = facts.persist()
@@ -217,7 +221,7 @@ def watch(session: SparkSession, run: Path, say: Say, stop: Stop) -> Stream:
     stream = Stream.of(session, run, say)
     query, feed, pause = stream.start(), stream.feed, threading.Event()
     try:
-        while query.isActive and not stop.by:
+        while query.isActive and stream.failure is None and not stop.by:
             is_last = stream.life is not Life.GOES_ON and not feed.is_behind
             if is_last and stream.taken == feed.landed:
                 break

@@ -34,6 +34,7 @@ class Watched:
         known = len(self.lines)
         self.stream.feed.look(self.run.clock)
         self.query.processAllAvailable()
+        assert self.stream.failure is None, self.stream.failure
         return self.alarms(known)
 
     def alarms(self, since: int = 0) -> list[tuple[str, str]]:
