@@ -7,9 +7,10 @@ Adding a processor is a line in `build_processors`; which requests it serves it 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from broker.config import Role
+from broker.delays.progress import DelayProgress
 from broker.groups.new_groups import NewGroups
 from broker.limits import (
     ASKED_GROUPS_MAX,
@@ -191,7 +192,11 @@ def _build_tools(
     reset = ResetProcessor(tables, store.reader, config.registered_name, walks)
     tables.usage.add(ASKED_GROUPS_MAX, lambda: reset.asking)
     removal = OffsetRemoval(tables.offsets, proposer)
-    disk_used = DiskUse(core.machine.disk, config.partitions).ratio
+    disk = DiskUse(core.machine.disk, config.partitions)
+
+    def delays() -> DelayProgress:
+        return cast("DelayProgress", tables.state.tables[DelayProgress.file])
+
     return (
         StatsProcessor(tables, store.reader, config, clock, counts, walks),
         TrafficProcessor(counts, config.broker_cluster_name, clock),
@@ -200,7 +205,7 @@ def _build_tools(
         TopicsProcessor(tables.topics, creator, writable),
         reset,
         forward,
-        RuntimeProcessor(config, store, counts, clock, disk_used),
+        RuntimeProcessor(config, store, counts, clock, disk.fullest, delays),
         SlaveTablesProcessor(tables.state, tables.offsets, walks),
     )
 
@@ -304,7 +309,7 @@ def _build_pull(
         clock=core.clock,
         on_new_group=new_groups.for_request,
         on_moved=moved.on_moved,
-        gets=counts.gets,
+        counts=counts,
         max_bytes=config.get_bytes_max,
         max_count=config.get_messages_max,
         slave_read_enable=config.slave_read_enable,

@@ -17,7 +17,15 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, NamedTuple
 
-from ledgermq.runtime.disk import NO_SPACE, SCAN_BYTES, Buffer, Closeable, DirectoryInUse, File
+from ledgermq.runtime.disk import (
+    NO_SPACE,
+    SCAN_BYTES,
+    Buffer,
+    Closeable,
+    DirectoryInUse,
+    File,
+    Space,
+)
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.rng import Rng
 from sim.context import SimCrash
@@ -261,11 +269,11 @@ class SimDisk(Hardware):
             return DIRECTORY_BYTES
         return node.size if isinstance(node, Inode) else None
 
-    def free_ratio(self, path: str) -> float:
-        """Return the free part of the disk; see `ledgermq.runtime.disk.Disk.free_ratio`."""
+    def space(self, path: str) -> Space:
+        """Return the room on the disk; see `ledgermq.runtime.disk.Disk.space`."""
         assert path, "a path is expected"
         capacity = CAPACITY_BYTES if self.capacity_bytes is None else self.capacity_bytes
-        return max(0.0, 1.0 - self.used_bytes() / max(1, capacity))
+        return Space(max(0, capacity - self.used_bytes()), max(1, capacity))
 
     # Steps of the operations
 

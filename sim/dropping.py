@@ -149,7 +149,7 @@ class Dropping:
     def _check_round(self, name: str) -> bool:
         """Look at a round that is about to drop something; return whether age does not count."""
         world = self._world
-        used = 1.0 - world.disk(name).free_ratio(STORE)
+        used = 1.0 - world.disk(name).space(STORE).free_ratio
         is_forced = used > FORCED_RATIO
         self.has_forced |= is_forced
         asked_ns = self._asked_ns.get(name)

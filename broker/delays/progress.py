@@ -42,6 +42,10 @@ class DelayProgress(ReplicatedTable):
         """Return the offset of the first message that is not delivered."""
         return self._offsets.get(queue_id, 0)
 
+    def offsets(self) -> list[tuple[int, int]]:
+        """Return queue ids and their offsets, in the order of the queues."""
+        return sorted(self._offsets.items())
+
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`."""
         return {StateKind.DELIVERED: self.apply}
@@ -57,7 +61,7 @@ class DelayProgress(ReplicatedTable):
 
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the text of ``delayOffset.json``: levels count from 1, as in RocketMQ's."""
-        rows = [(queue_id + 1, offset) for queue_id, offset in sorted(self._offsets.items())]
+        rows = [(queue_id + 1, offset) for queue_id, offset in self.offsets()]
         return text_in_steps(lambda part: _Saved(dict(part)), rows)
 
     def restore(self, data: bytes) -> None:

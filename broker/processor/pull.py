@@ -40,7 +40,6 @@ from ledgermq.runtime.tasks import report_serving_failure
 from store.results import GetStatus, PutStatus
 
 if TYPE_CHECKING:
-    from collections import defaultdict
     from collections.abc import Callable, Mapping
 
     from broker.groups.client_registry import ConsumerRegistry
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from broker.state.consumer_offset import ConsumerOffsetTable
     from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from broker.state.topic_config import TopicEntry
+    from broker.stats.counts import TrafficCounts
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.runtime.clock import Clock
     from store.read.reader import Reader
@@ -121,7 +121,7 @@ class PullProcessor:
     """Answers pulls of one broker and keeps those that wait.
 
     ``on_moved`` is told of each pull answered 21, with the offset that it was told to go on at.
-    ``gets`` is added to: messages handed out, by topic and group.
+    ``counts`` is added to: messages handed out, by topic and group, and looks into queues.
     """
 
     def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
@@ -136,7 +136,7 @@ class PullProcessor:
         clock: Clock,
         on_new_group: Callable[[SubscriptionGroupConfig], object],
         on_moved: Callable[[HeldPull, int], None],
-        gets: defaultdict[tuple[str, str], int],
+        counts: TrafficCounts,
         max_bytes: int = 262_144,
         max_count: int = 32,
         slave_read_enable: bool = False,
@@ -152,7 +152,8 @@ class PullProcessor:
         self._clock = clock
         self._on_new_group = on_new_group
         self._on_moved = on_moved
-        self._gets = gets
+        self._gets = counts.gets
+        self._pulls = counts.pulls
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._slave_read_enable = slave_read_enable
@@ -277,9 +278,14 @@ class PullProcessor:
         return True
 
     def _read(self, pull: HeldPull) -> GetResult:
-        return self._store.reader.get(
+        result = self._store.reader.get(
             pull.topic, pull.queue_id, pull.offset, pull.max_count, self._max_bytes, pull.wanted
         )
+        if result.status is GetStatus.FOUND:
+            self._pulls.found += 1
+        else:
+            self._pulls.missed += 1
+        return result
 
     def _code(self, pull: HeldPull, result: GetResult) -> int:
         if result.status in _EMPTY:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from broker.retention.retained_log import RetainedLog
     from ledgermq.runtime.clock import Clock
-    from ledgermq.runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk, Space
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _NOTHING_EXPIRED: Final = "no closed segment is old enough"
 
 
 class DiskUse:
-    """The used part of the fullest of the partitions that a store lies on, 0..1."""
+    """The room on the fullest of the partitions that a store lies on."""
 
     def __init__(self, disk: Disk, paths: Sequence[str]) -> None:
         self._disk = disk
@@ -48,16 +48,24 @@ class DiskUse:
         self._failed = False
 
     def ratio(self) -> float | None:
-        """Return it, None when the system does not tell; one log line when that begins."""
+        """Return its used part, 0..1; None when the system does not tell."""
+        space = self.fullest()
+        return None if space is None else 1.0 - space.free_ratio
+
+    def fullest(self) -> Space | None:
+        """Return the room on that partition, None when the system does not tell.
+
+        One log line when that begins.
+        """
         try:
-            used = max(1.0 - self._disk.free_ratio(path) for path in self._paths)
+            spaces = [self._disk.space(path) for path in self._paths]
         except OSError as error:
             if not self._failed:
                 _log.warning("event=disk_use_unknown error=%s", error)
             self._failed = True
             return None
         self._failed = False
-        return used
+        return min(spaces, key=lambda space: space.free_ratio)
 
 
 class Retention:

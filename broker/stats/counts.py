@@ -108,6 +108,13 @@ class Days(msgspec.Struct):
     today_morning: int = 0
 
 
+class Pulls(msgspec.Struct):
+    """How many looks into a queue found messages, and how many did not."""
+
+    found: int = 0
+    missed: int = 0
+
+
 class TrafficCounts:
     """Counts of one broker."""
 
@@ -120,8 +127,12 @@ class TrafficCounts:
         """Messages handed out since the last `fold`, by topic and group: pulls add to it."""
         self.backs: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Messages given back since the last `fold`, by topic and group."""
+        self.pulls = Pulls()
+        """Looks of pulls into queues since the last `fold`: pulls add to it."""
         self.broker_puts = Series(now_ms)
         self.broker_gets = Series(now_ms)
+        self.pulls_found = Series(now_ms)
+        self.pulls_missed = Series(now_ms)
         self.put_days = Days()
         self.get_days = Days()
         self._puts: dict[str, Series] = {}
@@ -145,6 +156,11 @@ class TrafficCounts:
             self.broker_gets.add(_fold(self.gets, self._gets, now_ms), now_ms)
         if self.backs:
             _fold(self.backs, self._backs, now_ms)
+        pulls = self.pulls
+        if pulls.found or pulls.missed:
+            self.pulls_found.add(pulls.found, now_ms)
+            self.pulls_missed.add(pulls.missed, now_ms)
+            pulls.found = pulls.missed = 0
 
     def of_topic(self, topic: str) -> Series | None:
         """Return what was stored in a topic, None if nothing was."""

@@ -16,7 +16,7 @@ import mmap
 import os
 import stat
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 
@@ -98,6 +98,19 @@ class File(Protocol):
         ...
 
 
+class Space(NamedTuple):
+    """Room on a file system, in bytes."""
+
+    free: int
+    usable: int
+    """All of it, but for what only root may fill."""
+
+    @property
+    def free_ratio(self) -> float:
+        """The free part, 0..1."""
+        return self.free / self.usable if self.usable else 1.0
+
+
 class Disk(Protocol):
     """A file system. Paths are plain strings."""
 
@@ -163,8 +176,11 @@ class Disk(Protocol):
         """Return the size of a file in bytes, None when it does not exist."""
         ...
 
-    def free_ratio(self, path: str) -> float:
-        """Return the free part of the file system that holds ``path``, 0..1."""
+    def space(self, path: str) -> Space:
+        """Return the room on the file system that holds ``path``.
+
+        Errors: `OSError` when the system does not tell.
+        """
         ...
 
 
@@ -404,12 +420,12 @@ class RealDisk:
         except FileNotFoundError:
             return None
 
-    def free_ratio(self, path: str) -> float:
-        """Return the free part of the file system; see `Disk.free_ratio`."""
+    def space(self, path: str) -> Space:
+        """Return the room on the file system; see `Disk.space`."""
         status = os.statvfs(path)
         # As df counts: what only root may fill belongs neither to the used part nor to the free.
         usable = status.f_blocks - status.f_bfree + status.f_bavail
-        return status.f_bavail / usable if usable else 1.0
+        return Space(status.f_bavail * status.f_frsize, usable * status.f_frsize)
 
 
 class _Lock:

@@ -35,7 +35,7 @@ from ledgermq.client import (
 )
 from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
-from ledgermq.runtime.disk import Disk, RealDisk
+from ledgermq.runtime.disk import Disk, RealDisk, Space
 from store.layout import UNIT_BYTES
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields, until
 from tests.integration.faulty_disk import FaultyDisk
@@ -83,9 +83,10 @@ class LevelDisk(RealDisk):
         super().__init__()
         self.used = 0.5
 
-    def free_ratio(self, path: str) -> float:
-        assert 0 < super().free_ratio(path) <= 1, "the path must be there"
-        return 1.0 - self.used
+    def space(self, path: str) -> Space:
+        free, usable = super().space(path)
+        assert 0 < free <= usable, "the path must be there"
+        return Space(round(usable * (1.0 - self.used)), usable)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +14,7 @@ from broker.pulls.wake_up import WakeUp
 from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.state.topic_config import TopicTable
+from broker.stats.counts import TrafficCounts
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from mutants.patches import BY_TESTS
@@ -50,7 +50,7 @@ class Bench:
         self.connection = FakeConnection()
         self.new_groups: list[SubscriptionGroupConfig] = []
         self.moved: list[tuple[str, str, int, int, int]] = []
-        self.gets: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.counts = TrafficCounts(self.clock)
         self.processor = self.make()
 
     def make(self, **settings: Any) -> PullProcessor:
@@ -65,7 +65,7 @@ class Bench:
             clock=self.clock,
             on_new_group=self.new_groups.append,
             on_moved=self.on_moved,
-            gets=self.gets,
+            counts=self.counts,
         )
 
     def on_moved(self, pull: HeldPull, next_offset: int) -> None:
@@ -558,3 +558,11 @@ def test_planted_way_back_by_a_slave_is_found(slave: Bench) -> None:
 def test_planted_offsets_kept_of_pulls_at_a_slave_are_found(slave: Bench) -> None:
     with planted(BY_TESTS["slave-keeps-offsets-of-pulls"]), pytest.raises(AssertionError):
         check_a_slave_keeps_no_offset_of_a_pull(slave)
+
+
+def test_looks_into_queues_are_counted(bench: Bench) -> None:
+    empty = nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)
+    bench.store.results = [found(b"one"), empty, empty]
+    for _ in range(3):
+        bench.pull()
+    assert (bench.counts.pulls.found, bench.counts.pulls.missed) == (1, 2)

@@ -13,7 +13,7 @@ from broker.retention.service import DiskUse, Retention
 from broker.retention_policy import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
-from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.disk import RealDisk, Space
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -153,14 +153,15 @@ def test_the_fullest_partition_counts_and_trouble_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class TwoDisks(RealDisk):
-        def free_ratio(self, path: str) -> float:
+        def space(self, path: str) -> Space:
             if path == "gone":
                 raise OSError(2, "no such file or directory", path)
-            return {"a": 0.5, "b": 0.2}[path]
+            return Space({"a": 5, "b": 2}[path], 10)
 
     assert DiskUse(TwoDisks(), ("a", "b")).ratio() == pytest.approx(0.8)
+    assert DiskUse(TwoDisks(), ("a", "b")).fullest() == Space(2, 10)
     use = DiskUse(TwoDisks(), ("a", "gone"))
-    assert [use.ratio(), use.ratio()] == [None, None]
+    assert [use.ratio(), use.fullest()] == [None, None]
     assert caplog.text.count("event=disk_use_unknown") == 1
 
 

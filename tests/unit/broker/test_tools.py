@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from broker.config import BrokerConfig
+from broker.delays.progress import DelayProgress
 from broker.groups.client_registry import Client, GroupTraits, Subscription
 from broker.limits import FORWARDED_MAX
 from broker.processor import reset
 from broker.processor.forward import ForwardProcessor
 from broker.processor.reset import ResetProcessor
-from broker.processor.runtime import RuntimeProcessor
+from broker.processor.runtime import RuntimeProcessor, _readable
 from broker.processor.stats import StatsProcessor
 from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
@@ -30,8 +31,10 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import ConnectionLost, InvalidHeader, RequestTimeout
 from ledgermq.remoting.protocol.tolerant_json import loads
 from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import Space
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from tests.fixtures import wire
 from tests.unit.broker.fakes import FakeClock, FakeConnection, request, smaller
 
 if TYPE_CHECKING:
@@ -61,6 +64,12 @@ class Queues:
         self, _topic: str, _queue_id: int, timestamp: int, _boundary: Boundary | None = None
     ) -> int:
         return timestamp
+
+    reader = property(lambda self: self)
+    applied = 900
+
+    def log_range(self) -> tuple[int, int]:
+        return 100, 1_000
 
     def message_at(self, physical_offset: int) -> memoryview | None:
         return memoryview(b"a record") if physical_offset == 255 else None
@@ -107,13 +116,15 @@ class Bench:
         self.stats = StatsProcessor(self.tables, store, config, self.clock, counts, self.walks)
         self.reset = ResetProcessor(self.tables, store, "b", self.walks)
         self.forward = ForwardProcessor(self.tables.consumers, store, "b")
+        self.counts, self.delays = counts, DelayProgress()
+        self.space: Space | None = Space(5 << 30, 20 << 30)
         self.runtime = RuntimeProcessor(
-            config,
-            store,
-            counts,
-            self.clock,
-            lambda: None,  # type: ignore[arg-type]  # not asked
+            config, store, counts, self.clock, lambda: self.space, lambda: self.delays
         )
+
+    def ask_runtime(self) -> dict[str, str]:
+        body = bytes(self.runtime.handle_info(None, request(28)).body)
+        return msgspec.json.decode(body)["table"]  # type: ignore[no-any-return]
 
     def apply(self, kind: StateKind, change: msgspec.Struct) -> None:
         assert self.tables.state.apply(1, kind.value, msgspec.json.encode(change))
@@ -388,3 +399,59 @@ def test_the_settings_that_an_export_reads_are_all_there(bench: Bench) -> None:
     )
     body = bytes(bench.runtime.handle_config(None, request(26)).body).decode()
     assert set(wanted.split()) <= {line.partition("=")[0] for line in body.splitlines()}
+
+
+NOT_HERE = {"putLatency99", "putLatency999", "putMessageFailedTimes"}
+"""Names that RocketMQ 4.9.7 has; monitors do without them."""
+
+
+def test_all_that_monitors_read_is_told(bench: Bench) -> None:
+    """RocketMQ's exporter ends without some of the names: it parses most of them as numbers."""
+    told = bench.ask_runtime()
+    recorded = next(frame for frame in wire("dledger_failover") if frame.answers == 28)
+    names = {name for name in msgspec.json.decode(recorded.row["body"])["table"] if "/" not in name}
+    assert len(names) > 40
+    assert names - told.keys() == NOT_HERE
+    for name in names - NOT_HERE:
+        if name.endswith("Tps"):
+            assert len([float(rate) for rate in told[name].split()]) == 3, name
+        elif name.endswith(("Size", "Capacity", "Mills", "Max", "Total", "Buffer", "Timestamp")):
+            assert name == "commitLogDirCapacity" or int(told[name]) >= -1, name
+    assert told["putMessageDistributeTime"] == "null"
+    assert float(told["remainHowManyDataToFlush"].split(" ")[0]) == -1
+
+
+def test_room_and_pulls_and_delays_are_told(bench: Bench) -> None:
+    bench.counts.pulls.found += 6
+    bench.counts.pulls.missed += 12
+    bench.clock.now_ms += 60_000
+    bench.delays.apply(b"[2, 6]")
+    bench.delays.apply(b"[17, 29]")
+    told = bench.ask_runtime()
+    assert told["commitLogDirCapacity"] == "Total : 20.0 GiB, Free : 5.0 GiB."
+    assert told["commitLogDiskRatio"] == "0.75"
+    rates = {name: told[f"get{name}Tps"] for name in ("Found", "Miss", "Total")}
+    sums = [
+        float(a) + float(b)
+        for a, b in zip(rates["Found"].split(), rates["Miss"].split(), strict=True)
+    ]
+    assert sums == pytest.approx([float(rate) for rate in rates["Total"].split()])
+    assert min(sums) > 0
+    assert told["scheduleMessageOffset_3"] == "7,10"
+    assert told["scheduleMessageOffset_18"] == "30,30", "never behind what is delivered"
+    bench.space = None
+    assert bench.ask_runtime()["commitLogDirCapacity"] == "Total : 0 B, Free : 0 B."
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_024, "1.0 KiB"),
+        (5 << 40, "5.0 TiB"),
+        (1 << 75, "32768.0 EiB"),
+    ],
+)
+def test_sizes_are_written_as_rocketmq_does(size: int, words: str) -> None:
+    assert _readable(size) == words

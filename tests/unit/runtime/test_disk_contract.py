@@ -207,7 +207,9 @@ def test_directories_are_made(disk, root):
     disk.make_directories(path)
     assert disk.names(f"{root}/a") == ["b"]
     assert disk.names(path) == []
-    assert 0 < disk.free_ratio(path) <= 1
+    space = disk.space(path)
+    assert 0 < space.free <= space.usable
+    assert space.free_ratio == space.free / space.usable
 
 
 def test_directory_that_cannot_be_made_is_fatal(disk, root, file):

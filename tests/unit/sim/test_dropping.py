@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ledgermq.runtime.disk import Space
 from sim.dropping import Dropping
 from sim.faults.plan import Options, Plan, Workload
 from sim.oracles.alone import Alone
@@ -71,7 +72,7 @@ class World:
         self.dropping = Dropping(self)
 
     def disk(self, _name):
-        return SimpleNamespace(free_ratio=lambda _path: 1.0 - self.used)
+        return SimpleNamespace(space=lambda _path: Space(round(1000 * (1.0 - self.used)), 1000))
 
     def pass_ms(self, ms):
         self.now_ms += ms

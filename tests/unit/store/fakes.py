@@ -11,6 +11,7 @@ from dledger.errors import DamagedEntry, DiskFull, NotLeader, PendingFull
 from dledger.replicated_log import ReplicatedLog
 from dledger.storage.recent import HintedSpan
 from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.runtime.disk import Space
 from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
 from store.message_store import MessageStore
@@ -165,8 +166,8 @@ class FakeDisk:
         data = self.files.get(path)
         return None if data is None else len(data)
 
-    def free_ratio(self, path: str) -> float:
-        return 1.0
+    def space(self, path: str) -> Space:
+        return Space(1, 1)
 
 
 class FakeNode:
