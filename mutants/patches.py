@@ -28,6 +28,7 @@ from mutants.groups import GROUPS
 from mutants.harness import HARNESS
 from mutants.hints import HINTS
 from mutants.hostile import HOSTILE
+from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
@@ -97,6 +98,7 @@ _BY_TESTS: Final = (
     *FILTERS,
     *HINTS,
     *HOSTILE,
+    *INFLATED,
     *LEFTOVERS,
     *MASTER_SLAVE,
     *NAMESRV,

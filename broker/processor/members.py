@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from broker.answers import shown
 from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
 from broker.pulls.filters import TAG_TYPES
@@ -31,7 +33,7 @@ from ledgermq.remoting.protocol.headers import ConsumerGroupHeader, decode_heade
 from ledgermq.remoting.transport.requests import serves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from broker.groups.client_registry import Client, ConsumerGroup, Subscription
     from broker.stats.walks import Walks
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
 
 _LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX)
+_END: Final = b"}}"
+"""What closes the table of subscriptions, and what it is in."""
 _LANGUAGES: Final = {int(language): language.name for language in LanguageCode}
 
 
@@ -66,12 +70,12 @@ class MembersProcessor:
         if group is None:
             remark = f"the consumer group[{shown(name)}] not online"
             return make_response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        clients = list(group.clients.values())
-        return await self._walks.answer(
-            request,
-            (_connection_of(client) for client in clients),
-            lambda rows: encode_body(_group_body(group, rows)),
-        )
+        rows = _rows_of(list(group.clients.values()), list(group.subscriptions.values()))
+
+        def body(found: list[ClientConnection | bytes]) -> bytes:
+            return _group_body(group, found)
+
+        return await self._walks.answer(request, rows, body)
 
     @serves(
         RequestCode.GET_PRODUCER_CONNECTION_LIST,
@@ -135,16 +139,28 @@ def _language(client: Client) -> str:
     return _LANGUAGES.get(client.language, LanguageCode.OTHER.name)
 
 
-def _group_body(group: ConsumerGroup, connections: list[ClientConnection]) -> ConsumerConnection:
-    return ConsumerConnection(
-        connection_set=connections,
-        consume_from_where=group.traits.consume_from_where,
-        consume_type=group.traits.consume_type,
-        message_model=group.traits.message_model,
-        subscription_table={
-            topic: subscription_data(one) for topic, one in group.subscriptions.items()
-        },
+def _rows_of(
+    clients: Sequence[Client], subscriptions: Sequence[Subscription]
+) -> Iterator[ClientConnection | bytes | None]:
+    """Yield the members of a group, then each subscription as text: its tags may be thousands."""
+    for client in clients:
+        yield _connection_of(client)
+    for one in subscriptions:
+        yield msgspec.json.encode(one.topic) + b":" + encode_body(subscription_data(one))
+
+
+def _group_body(group: ConsumerGroup, rows: Sequence[ClientConnection | bytes]) -> bytes:
+    """Return the body of 203; the subscriptions go into its last member, which is empty so far."""
+    body = encode_body(
+        ConsumerConnection(
+            connection_set=[row for row in rows if not isinstance(row, bytes)],
+            consume_from_where=group.traits.consume_from_where,
+            consume_type=group.traits.consume_type,
+            message_model=group.traits.message_model,
+        )
     )
+    texts = [row for row in rows if isinstance(row, bytes)]
+    return body[: -len(_END)] + b",".join(texts) + _END
 
 
 def subscription_data(subscription: Subscription) -> SubscriptionData:

@@ -15,11 +15,11 @@ from ledgermq.client.deciding import Deciding
 from ledgermq.client.halves import Half, TransactionState
 from ledgermq.client.hooks import Hooks
 from ledgermq.client.limits import CHECKS_WAITING_BYTES_MAX, CHECKS_WAITING_MAX
-from ledgermq.client.pulled import decode_pulled
+from ledgermq.client.pulled import inflate
 from ledgermq.client.validation import GROUP_CHARS_MAX
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
-from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.remoting.protocol.message import FLAG_COMPRESSED, MessageExt, decode_records
 from ledgermq.remoting.protocol.properties import PGROUP
 from ledgermq.remoting.transport.connection import Connection
 
@@ -65,7 +65,7 @@ class Checks:
 
     def take(self, connection: Connection, command: RemotingCommand) -> None:
         """Take a question. Errors: `RemoteProtocolError` if it is none."""
-        messages, _ = decode_pulled(bytes(command.body))
+        messages = decode_records(bytes(command.body))
         if len(messages) != 1:
             raise RemoteProtocolError(f"check of a transaction with {len(messages)} messages")
         message = messages[0]
@@ -78,6 +78,8 @@ class Checks:
                     self._group, str(group)[:GROUP_CHARS_MAX], self.foreign,
                 )  # fmt: skip
             return
+        if message.sys_flag & FLAG_COMPRESSED:
+            inflate(message)
         msg_id = message.message_id()
         half = Half.of_question(command.ext_fields, msg_id)
         if self._closed:

@@ -7,7 +7,11 @@ Service.resetRetryAndNamespace.
 import logging
 
 from ledgermq.client.limits import PULLED_CONTENT_BYTES_MAX
-from ledgermq.remoting.protocol.compression import TYPE_MASK
+from ledgermq.remoting.protocol.compression import (
+    CONTENT_BYTES_MAX,
+    TYPE_MASK,
+    ContentTooLarge,
+)
 from ledgermq.remoting.protocol.errors import ProtocolError, RemoteProtocolError
 from ledgermq.remoting.protocol.message import FLAG_COMPRESSED, MessageExt, decode_records
 from ledgermq.remoting.protocol.properties import RETRY_TOPIC
@@ -28,15 +32,23 @@ def decode_pulled(body: bytes) -> tuple[list[MessageExt], bool]:
         if message.sys_flag & FLAG_COMPRESSED:
             if inflated_bytes >= PULLED_CONTENT_BYTES_MAX:
                 return messages[:number], False
-            try:
-                message.body = message.content()
-            except ProtocolError as error:
-                offset = message.queue_offset
-                _log.warning("topic=%s offset=%d body=unreadable %s", message.topic, offset, error)
-                continue
-            inflated_bytes += len(message.body)
-            message.sys_flag &= ~(FLAG_COMPRESSED | TYPE_MASK)
+            inflated_bytes += inflate(message)
     return messages, True
+
+
+def inflate(message: MessageExt) -> int:
+    """Decompress a body in place; return how many bytes came out, used or not.
+
+    One that cannot be decompressed stays as it is, with its flag.
+    """
+    try:
+        message.body = message.content()
+    except ProtocolError as error:
+        offset = message.queue_offset
+        _log.warning("topic=%s offset=%d body=unreadable %s", message.topic, offset, error)
+        return CONTENT_BYTES_MAX if isinstance(error, ContentTooLarge) else 0
+    message.sys_flag &= ~(FLAG_COMPRESSED | TYPE_MASK)
+    return len(message.body)
 
 
 def check_places(messages: list[MessageExt], begin: int, end: int, count_max: int) -> None:

@@ -177,7 +177,7 @@ class Puller:
             process_queue.put(messages, result.next_offset)
             host.service.submit(process_queue, messages, (t_start_ns, t_end_ns))
             return
-        moved = result.next_offset != process_queue.next_offset
+        moved = result.next_offset > process_queue.next_offset
         if result.status is PullStatus.NO_MATCHED_MESSAGE and not moved and not is_master:
             await self._on_no_use(addr)
             return

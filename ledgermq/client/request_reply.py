@@ -155,7 +155,7 @@ class Requests:
             self.late += 1
             _log.info("correlation_id=%s event=late_reply count=%d", correlation_id, self.late)
         else:
-            reply.set_result(message)
+            reply.set_result(_inflated(message))
         return make_response(command, ResponseCode.SUCCESS)
 
     async def _send(
@@ -228,9 +228,20 @@ def _decode(fields: "Mapping[str, str]", body: bytes) -> MessageExt:
             body=body,
             properties=fields.get("properties", "").encode(),
         )
-        if message.sys_flag & FLAG_COMPRESSED:
-            message.body = message.content()
-            message.sys_flag &= ~(FLAG_COMPRESSED | TYPE_MASK)
     except (KeyError, ValueError, LocalProtocolError, ProtocolError) as error:
         raise RemoteProtocolError(f"reply with fields {str(fields)[:300]}: {error}") from error
+    return message
+
+
+def _inflated(message: MessageExt) -> MessageExt:
+    """Return a reply that is waited for, decompressed; anybody may send one that is not.
+
+    Errors: ``RemoteProtocolError``.
+    """
+    if message.sys_flag & FLAG_COMPRESSED:
+        try:
+            message.body = message.content()
+        except ProtocolError as error:
+            raise RemoteProtocolError(f"the body of a reply: {error}") from error
+        message.sys_flag &= ~(FLAG_COMPRESSED | TYPE_MASK)
     return message

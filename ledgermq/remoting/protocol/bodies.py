@@ -21,6 +21,7 @@ from ledgermq.remoting.protocol.limits import (
     BODY_BYTES_MAX,
     BODY_VALUES_MAX,
     REGISTER_BYTES_MAX,
+    ROUTE_VALUES_MAX,
     Int32,
     Int64,
 )
@@ -313,6 +314,9 @@ def _names_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
 
 def decode_topic_route(data: bytes) -> TopicRouteData:
     """Return the body of a route answer. Errors: `RemoteProtocolError`."""
+    values = data.count(b",") + data.count(b"{")
+    if values > ROUTE_VALUES_MAX:
+        raise RemoteProtocolError(f"route of {values} values, more than {ROUTE_VALUES_MAX}")
     return decode_answer(data, TopicRouteData)
 
 

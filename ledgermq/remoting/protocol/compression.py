@@ -21,6 +21,10 @@ CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest content accepted, so that a small body cannot fill the memory."""
 
 
+class ContentTooLarge(RemoteProtocolError):  # noqa: N818 - says what is
+    """A body holds more than `CONTENT_BYTES_MAX`: finding that out took as long as reading it."""
+
+
 def compress(content: bytes, level: int = 5) -> bytes:
     """Return the zlib form of a body; set `COMPRESSED_ZLIB` in its sysFlag."""
     return zlib.compress(content, level)
@@ -29,8 +33,9 @@ def compress(content: bytes, level: int = 5) -> bytes:
 def decompress(body: bytes, sys_flag: int) -> bytes:
     """Return the content of a compressed body.
 
-    Errors: `RemoteProtocolError` if it is corrupt, of unknown type or too large;
-    `LocalProtocolError` if the package for its type is not installed.
+    Errors: `RemoteProtocolError` if it is corrupt, cut short or of unknown type;
+    `ContentTooLarge`, one of these; `LocalProtocolError` if the package for its type is not
+    installed.
     """
     kind = sys_flag & TYPE_MASK
     if kind in (0, TYPE_ZLIB):
@@ -49,7 +54,7 @@ def _zlib(body: bytes) -> bytes:
     except zlib.error as error:
         raise RemoteProtocolError(f"body is no zlib stream: {error}") from error
     if not inflater.eof:
-        raise RemoteProtocolError("zlib body is cut short or too large")
+        raise _unfinished("zlib", content)
     return content
 
 
@@ -61,20 +66,37 @@ def _lz4(body: bytes) -> bytes:
     except (RuntimeError, EOFError) as error:
         raise RemoteProtocolError(f"body is no LZ4 frame: {error}") from error
     if not inflater.eof:
-        raise RemoteProtocolError("LZ4 body is cut short or too large")
+        raise _unfinished("LZ4", content)
     return content
 
 
 def _zstd(body: bytes) -> bytes:
     package = _package("zstandard")
+    decompressor = package.ZstdDecompressor()
     try:
-        reader = package.ZstdDecompressor().stream_reader(body)
-        content = bytes(reader.read(CONTENT_BYTES_MAX + 1))
+        stated = package.get_frame_parameters(body).content_size
+        most = min(stated, CONTENT_BYTES_MAX) + 1
+        content = bytes(decompressor.stream_reader(body).read(most))
+        if len(content) > CONTENT_BYTES_MAX:
+            raise _unfinished("zstd", content)
+        # What a reader gives of a frame that is cut short ends as if the frame did.
+        is_whole = len(content) == stated
+        if stated == package.CONTENTSIZE_UNKNOWN:
+            whole = decompressor.decompressobj()
+            whole.decompress(body)
+            is_whole = whole.eof
     except package.ZstdError as error:
         raise RemoteProtocolError(f"body is no zstd frame: {error}") from error
-    if len(content) > CONTENT_BYTES_MAX:
-        raise RemoteProtocolError("zstd body is too large")
+    if not is_whole:
+        raise _unfinished("zstd", content)
     return content
+
+
+def _unfinished(kind: str, content: bytes) -> RemoteProtocolError:
+    """Return why a body was not read to its end."""
+    if len(content) >= CONTENT_BYTES_MAX:
+        return ContentTooLarge(f"{kind} body is too large")
+    return RemoteProtocolError(f"{kind} body is cut short")
 
 
 def _package(name: str) -> Any:  # noqa: ANN401 - optional packages without types

@@ -149,6 +149,11 @@ TOLERANT_ANSWER_VALUES_MAX: Final = Limit(
     "the request of ours fails",
 )  # fmt: skip
 
+ROUTE_VALUES_MAX: Final = Limit(
+    200_000, "commas and braces in a route", Unit.COUNT, Scope.REQUEST, "the request of ours fails"
+)
+"""Some six for each broker of a topic, and two for each address."""
+
 LIMITS: Final = (
     TOPIC_LENGTH_MAX,
     GROUP_LENGTH_MAX,
@@ -171,5 +176,6 @@ LIMITS: Final = (
     TOLERANT_BYTES_MAX,
     TOLERANT_VALUES_MAX,
     TOLERANT_ANSWER_VALUES_MAX,
+    ROUTE_VALUES_MAX,
 )
 """What one request may contain, whoever serves it."""

@@ -13,7 +13,7 @@ from broker.config import BrokerConfig
 from broker.delays.progress import DelayProgress
 from broker.groups.client_registry import Client, GroupTraits, Subscription
 from broker.limits import FORWARDED_MAX
-from broker.processor import reset
+from broker.processor import members, reset
 from broker.processor.forward import ForwardProcessor
 from broker.processor.reset import ResetProcessor
 from broker.processor.runtime import RuntimeProcessor, _readable
@@ -22,10 +22,10 @@ from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange
 from broker.stats.counts import TrafficCounts
-from broker.stats.walks import Walks
+from broker.stats.walks import SLICE, Walks
 from broker.tables import Tables
 from dledger.errors import DamagedEntry
-from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.bodies import SubscriptionData, TopicConfig
 from ledgermq.remoting.protocol.codes import LanguageCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import ConnectionLost, InvalidHeader, RequestTimeout
@@ -152,6 +152,47 @@ def table(answer: RemotingCommand) -> dict[tuple[str, int], dict[str, int]]:
     assert answer.code == 0, answer
     offsets = loads(answer.body)["offsetTable"]
     return {(dict(key)["topic"], dict(key)["queueId"]): value for key, value in offsets.items()}
+
+
+def test_what_a_group_subscribes_to_is_told_in_many_turns(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may have a thousand subscriptions with thousands of tags each."""
+    expression = "||".join(f":null{number}" for number in range(900))
+    wanted = [Subscription(f"T{number}", expression, "TAG", number) for number in range(40)]
+    made: list[str] = []
+    data_of = members.subscription_data
+
+    def noted(one: Subscription) -> SubscriptionData:
+        made.append(one.topic)
+        return data_of(one)
+
+    monkeypatch.setattr(members, "subscription_data", noted)
+
+    async def ask() -> tuple[RemotingCommand, int]:
+        """Return the answer, and how many subscriptions at most were looked at in a turn."""
+        processor = members.MembersProcessor(bench.tables, bench.clock, bench.walks)
+        asking = asyncio.ensure_future(
+            processor.handle_consumers(None, request(203, consumerGroup="g"))
+        )
+        most = 0
+        while not asking.done():
+            made.clear()
+            await asyncio.sleep(0)
+            most = max(most, len(made))
+        return await asking, most
+
+    client = Client(bench.join(), "c1", 0, 407, 0)
+    bench.tables.consumers.register("g", TRAITS, client, wanted)
+    answer, most = asyncio.run(ask())
+    told = msgspec.json.decode(answer.body)
+    assert [one["clientId"] for one in told["connectionSet"]] == ["c1"]
+    assert told["subscriptionTable"].keys() == {one.topic for one in wanted}
+    assert told["subscriptionTable"]["T7"]["subString"] == expression
+    assert len(told["subscriptionTable"]["T7"]["tagsSet"]) == 900
+    assert most <= SLICE
+    with planted(BY_TESTS["subscriptions-in-one-turn"]):
+        assert asyncio.run(ask())[1] == len(wanted)
 
 
 def test_a_damaged_message_has_no_time(bench: Bench) -> None:

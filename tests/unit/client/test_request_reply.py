@@ -17,6 +17,7 @@ from ledgermq.client import (
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.compression import COMPRESSED_ZLIB, compress
+from ledgermq.remoting.protocol.message import MessageExt
 from ledgermq.remoting.protocol.properties import format_properties, parse_properties
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -65,6 +66,31 @@ def test_a_request_returns_its_reply():
             assert ((await first).body, (await second).body) == (b"one", large)
             assert (await first).maybe_property("UNIQ_KEY") == "U"
             assert producer._requests.waiting == 0
+
+    run(body)
+
+
+def test_a_reply_that_nobody_waits_for_is_not_decompressed(monkeypatch):
+    """Anybody may send one to any producer: 66 KB of it inflate to 64 MB."""
+    inflated = []
+    content = MessageExt.content
+    monkeypatch.setattr(MessageExt, "content", lambda one: inflated.append(1) or content(one))
+
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        async with Producer(cluster.config()) as producer:
+            asking = asyncio.ensure_future(producer.request(Message(TOPIC, b"1"), 5_000))
+            asked = await stored_request(broker)
+            stranger, bomb = {"CORRELATION_ID": "nobody's"}, compress(bytes(100_000))
+            assert (await push(broker, stranger, bomb, COMPRESSED_ZLIB)).code == 0
+            assert (producer._requests.late, inflated) == (1, [])
+            assert (await push(broker, asked, b"no zlib stream", COMPRESSED_ZLIB)).code == 1
+            assert (await push(broker, asked, compress(b"two"), COMPRESSED_ZLIB)).code == 0
+            assert (await asking).body == b"two"
+            with planted(BY_TESTS["late-reply-inflated"]):
+                inflated.clear()
+                await push(broker, stranger, bomb, COMPRESSED_ZLIB)
+                assert inflated
 
     run(body)
 

@@ -399,6 +399,29 @@ def test_questions_to_another_group_and_broken_ones_harm_nobody(caplog):
     run(body)
 
 
+def test_a_question_to_another_group_inflates_nothing(monkeypatch):
+    inflated = []
+    content = MessageExt.content
+    monkeypatch.setattr(MessageExt, "content", lambda one: inflated.append(1) or content(one))
+
+    async def body(cluster):
+        broker, listener = cluster.replicas[0], Listener(UNKNOWN)
+        async with TransactionProducer(cluster.config(), listener) as producer:
+            await producer.send_in_transaction(Message(TOPIC, b"x" * 9_000))
+            half = half_of(broker)
+            assert half.sys_flag & 1
+            own = half.properties
+            half.properties = own.replace(b"test-group", b"other-grou")
+            await ask(broker, half)
+            half.properties = own
+            await ask(broker, half)
+            await broker.wait_for(lambda: states(broker) == [0, 8])
+        assert [one.body for one in listener.asked] == [b"x" * 9_000]
+        assert inflated == [1]
+
+    run(body)
+
+
 def test_a_decision_that_cannot_be_sent_is_told(caplog):
     async def body(cluster):
         broker = cluster.replicas[0]

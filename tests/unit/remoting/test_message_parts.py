@@ -22,6 +22,8 @@ from ledgermq.remoting.protocol.properties import (
     tags_code,
 )
 from ledgermq.remoting.protocol.unique_id import DAY_MS, UniqueIdGenerator, month_bounds_ms
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 words = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=9
@@ -152,6 +154,31 @@ def test_a_small_body_cannot_fill_the_memory(flag, pack, monkeypatch):
     assert decompress(pack(bytes(999)), flag)
     with pytest.raises(RemoteProtocolError):
         decompress(pack(bytes(5000)), flag)
+
+
+@pytest.mark.parametrize(
+    ("flag", "pack"),
+    [
+        (0x301, zlib.compress),
+        (0x101, lz4.frame.compress),
+        (0x201, zstandard.compress),
+        (0x201, zstandard.ZstdCompressor(write_content_size=False).compress),
+    ],
+)
+def test_a_body_that_is_cut_short_is_none(flag, pack):
+    """What came before the cut must not pass for the whole."""
+    body = pack(bytes(range(256)) * 4_000)
+    assert len(decompress(body, flag)) == 1_024_000
+    for end in (len(body) - 1, len(body) // 2, 12):
+        with pytest.raises(RemoteProtocolError):
+            decompress(body[:end], flag)
+
+
+def test_planted_trust_in_a_zstd_reader_is_found():
+    content = bytes(range(256)) * 4_000
+    body = zstandard.ZstdCompressor(write_checksum=True).compress(content)
+    with planted(BY_TESTS["zstd-body-cut-short"]):
+        assert len(decompress(body[: len(body) // 2], 0x201)) < len(content)
 
 
 def test_a_missing_package_is_named(monkeypatch):
