@@ -7,7 +7,7 @@ getProducerConnectionList, getAllProducerInfo 4.9.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -72,7 +72,7 @@ class MembersProcessor:
             return make_response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
         rows = _rows_of(list(group.clients.values()), list(group.subscriptions.values()))
 
-        def body(found: list[ClientConnection | bytes]) -> bytes:
+        def body(found: list[_Row]) -> bytes:
             return _group_body(group, found)
 
         return await self._walks.answer(request, rows, body)
@@ -139,27 +139,33 @@ def _language(client: Client) -> str:
     return _LANGUAGES.get(client.language, LanguageCode.OTHER.name)
 
 
-def _rows_of(
-    clients: Sequence[Client], subscriptions: Sequence[Subscription]
-) -> Iterator[ClientConnection | bytes | None]:
+class _Row(NamedTuple):
+    """What 203 tells: a member of a group, or one of its subscriptions as text."""
+
+    member: ClientConnection | None
+    subscription: bytes = b""
+
+
+def _rows_of(clients: Sequence[Client], subscriptions: Sequence[Subscription]) -> Iterator[_Row]:
     """Yield the members of a group, then each subscription as text: its tags may be thousands."""
     for client in clients:
-        yield _connection_of(client)
+        yield _Row(_connection_of(client))
     for one in subscriptions:
-        yield msgspec.json.encode(one.topic) + b":" + encode_body(subscription_data(one))
+        text = msgspec.json.encode(one.topic) + b":" + encode_body(subscription_data(one))
+        yield _Row(None, text)
 
 
-def _group_body(group: ConsumerGroup, rows: Sequence[ClientConnection | bytes]) -> bytes:
+def _group_body(group: ConsumerGroup, rows: Sequence[_Row]) -> bytes:
     """Return the body of 203; the subscriptions go into its last member, which is empty so far."""
     body = encode_body(
         ConsumerConnection(
-            connection_set=[row for row in rows if not isinstance(row, bytes)],
+            connection_set=[row.member for row in rows if row.member is not None],
             consume_from_where=group.traits.consume_from_where,
             consume_type=group.traits.consume_type,
             message_model=group.traits.message_model,
         )
     )
-    texts = [row for row in rows if isinstance(row, bytes)]
+    texts = [row.subscription for row in rows if row.subscription]
     return body[: -len(_END)] + b",".join(texts) + _END
 
 
