@@ -33,6 +33,7 @@ from mutants.kinds import KINDS
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
 from mutants.namesrv import NAMESRV
+from mutants.neglected import NEGLECTED
 from mutants.outside import OUTSIDE
 from mutants.overseen import OVERSEEN
 from mutants.oversights import OVERLOOKED, OVERSIGHTS
@@ -67,7 +68,8 @@ RARE: Final = frozenset({
 
 UNSHOWN: Final = frozenset({
     "change-during-a-registration", "closed-by-an-older-connection", "conflict-within-a-span",
-    "finished-out-of-order", "leaving-told-to-nobody", "name-server-that-forgot-us",
+    "finished-out-of-order", "lateness-of-what-was-refused", "leaving-told-to-nobody",
+    "name-server-that-forgot-us",
     "older-term-takes-the-route", "queues-begin-as-before-the-trim", "refused-proposal-forgotten",
     "registration-tried-once", "shared-entry-before-the-log", "silent-for-ever",
     "slow-client-unheard", "transfer-without-end", "trim-takes-the-next-term",
@@ -133,6 +135,7 @@ _SIMULATED: Final = (
     *UNWATCHED,
     *OVERSIGHTS,
     *OVERSEEN,
+    *NEGLECTED,
     *EDGES,
     *KINDS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),

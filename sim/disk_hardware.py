@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NoReturn, Protocol
 
-from ledgermq.runtime.disk import Buffer
+from ledgermq.runtime.disk import NO_SPACE, Buffer
 from ledgermq.runtime.rng import Rng
 from sim.context import CURRENT, SimCrash
 from sim.disk_rules import Action, Latency, Op, Rule
@@ -57,7 +57,7 @@ class Hardware:
         self.blocked = False
         """A call that is no thread's hangs."""
         self.failures: list[str] = []
-        """Paths of the steps that a rule has failed, in their order."""
+        """Paths of the steps that a rule has failed, in their order; not for want of space."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
         self._hung: list[Callable[[], None]] = []
@@ -169,7 +169,8 @@ class Hardware:
                     lied = True
                 case Action.FAIL:
                     self._note_fault(rule, op, path)
-                    self.failures.append(path)
+                    if rule.error not in NO_SPACE:
+                        self.failures.append(path)
                     raise OSError(rule.error, "fault of the simulated disk", path)
                 case _:
                     self._crash(rule, op, path)

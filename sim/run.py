@@ -27,6 +27,7 @@ from sim.machines import NS_PER_MS, Machines
 from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
+from sim.oracles.expiry import Expiry
 from sim.oracles.tasks import Ear, check_tasks
 from sim.standstill import StoodStill
 from sim.stepping import LIVENESS, run_audit, run_until
@@ -192,9 +193,12 @@ def _run_phases(run: Run) -> None:
 
 
 def _phases(world: World, nemesis: Nemesis) -> None:
+    expiry = Expiry(world)
+
     def look() -> None:
         world.health.check_routes()
         world.health.check_registered()
+        expiry.look()
 
     options = world.plan.options
     world.start_all()
@@ -205,6 +209,7 @@ def _phases(world: World, nemesis: Nemesis) -> None:
     auditor = Auditor(world)
     auditor.start()
     run_audit(world, lambda: auditor.is_done, auditor.describe, look)
+    run_until(world, expiry.until_ms, look)
     _at_end(world, auditor)
 
 

@@ -25,7 +25,7 @@ from sim.judges import Judges
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE, Layout
 from sim.machines import Machines
 from sim.oracles.alone import Alone
-from sim.oracles.alone_disk import AloneEnd
+from sim.oracles.alone_disk import AloneEnd, Timing
 from sim.oracles.answers import Answers
 from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
@@ -141,10 +141,14 @@ class World(Machines):
         )
 
     def _alone_ends(self) -> dict[str, Listener]:
-        if self.plan.options.alone_flush != FlushDiskType.SYNC_FLUSH.value:
-            return {}
-        files = self.layout.alone_log
-        return {n: AloneEnd(self.disk(n), files(), self.findings) for n in self.layout.alone}
+        options, files = self.plan.options, self.layout.alone_log
+        is_sync = options.alone_flush == FlushDiskType.SYNC_FLUSH.value
+        ends: dict[str, Listener] = {}
+        for name in self.layout.alone:
+            timing = Timing(self.hosts[name].clock.monotonic_ms, options.max_wait_ack_ms)
+            end = AloneEnd(self.disk(name), files(), self.findings, timing, is_sync=is_sync)
+            ends[name] = end
+        return ends
 
     # What the faults need: see `sim.faults.apply.Target`
 
@@ -268,6 +272,7 @@ class World(Machines):
         self._replicas[process] = replica = self.watch.begin(name, controller, incarnation)
         replica.process = process
         replica.tick_ms = self.plan.options.tick_ms
+        replica.wait_ack_ms = self.plan.options.max_wait_ack_ms
         replica.id_head = id_head(self.hosts[name].address, BROKER_PORT)
         process.after_event = self.watch.looking_at(replica)
 

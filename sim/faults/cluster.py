@@ -1,16 +1,23 @@
 """Faults of clocks, and what operators do: members come and go, leadership is handed over.
 
+An order to add a member may come at a bad moment: what the newcomer is sent does not arrive, or the
+leader's disk has no room for the entry that says who the members are.
+
 Source: spec/proof.md T1, T2, C1, C2.
 """
 
+import errno
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import NodeId
+from sim.disk_rules import Action, Op, Rule
 from sim.faults.stage import Effect
 from sim.faults.target import Node
+from sim.rules import Action as FrameAction
+from sim.rules import FrameRule, peer_codes
 
 
 class Step(NamedTuple):
@@ -26,6 +33,8 @@ ASK_MS: Final = 250
 ALREADY: Final = "already"
 """In what the leader says to a step that was done before."""
 TOO_FEW: Final = "too few would be left"
+NO_ROOM_MS: Final = 300
+"""The leader's disk has room again so long after an entry found none."""
 VOTERS_MIN: Final = 3
 """No member is removed if fewer would be left."""
 
@@ -169,7 +178,14 @@ class Order(Effect):
 
 
 class Add(Order):
-    """A broker joins: it is started, follows as a learner, and is promoted."""
+    """A broker joins: it is started, follows as a learner, and is promoted.
+
+    Parameters: ``held_back``: entries and snapshots for it are lost as long as the order is on;
+    ``no_room``: what each step has the leader write first finds no space, once.
+    """
+
+    _lost: tuple[FrameRule, ...] = ()
+    _refused = 0
 
     def obstacle(self) -> str:
         """See `Effect`."""
@@ -179,9 +195,56 @@ class Add(Order):
         """See `Order`."""
         rejoin = self.spare()
         assert rejoin is not None
+        if self.event.number("held_back"):
+            self._hold_back(rejoin)
         self.target.start(rejoin)
         kinds = (ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE)
-        return [self.change(kind, rejoin) for kind in kinds]
+        steps = [self.change(kind, rejoin) for kind in kinds]
+        return [self._without_room(one) for one in steps] if self.event.number("no_room") else steps
+
+    def undo(self) -> None:
+        """Ask no more, and let what is sent arrive."""
+        super().undo()
+        for rule in self._lost:
+            self.target.network.remove_rule(rule)
+
+    def count(self) -> float:
+        """Return how many steps were done, entries lost or refused."""
+        return super().count() + sum(rule.applied for rule in self._lost) + self._refused
+
+    def _hold_back(self, rejoin: str) -> None:
+        codes = peer_codes("Append", "InstallSnapshot")
+        address = self.stage.address(rejoin)
+        rule = FrameRule(FrameAction.DROP, None, address, codes=codes)
+        self._lost = (rule,)
+        self.target.network.add_rule(rule)
+
+    def _without_room(self, step: Step) -> Step:
+        """Return a step that is asked for a first time when the disk is full."""
+        met = False
+
+        async def give(node: Node) -> None:
+            nonlocal met
+            leader = self.target.leader()
+            if not met and leader is not None:
+                met = True
+                self._fill(leader)
+            await step.give(node)
+
+        return Step(give, step.objection)
+
+    def _fill(self, leader: str) -> None:
+        self.stage.excused[leader] = None
+        disk = self.target.disk(leader)
+        ops, glob = frozenset({Op.WRITE}), "*/data/*"
+        rule = Rule(action=Action.FAIL, ops=ops, glob=glob, count=1, error=errno.ENOSPC)
+        disk.add_rule(rule)
+
+        def free() -> None:
+            self._refused += rule.hits
+            disk.drop_rule(rule)
+
+        self.stage.after(NO_ROOM_MS, free)
 
     def spare(self) -> str | None:
         """Return a broker that is no member."""

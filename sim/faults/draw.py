@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from sim.faults.budget import within_budget
+from sim.faults.corners import CORNERS, with_corners
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
@@ -106,6 +107,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
             strain=draw_strain(rng.split(STRAIN), options.segment_bytes),
         )
         events = _with_stops(rng.split("more stops"), workload, events, options)
+        events = with_corners(rng.split(CORNERS), events, options, on)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 

@@ -1,4 +1,4 @@
-"""What a broker on its own acknowledges, on its disk at that moment.
+"""What a broker on its own acknowledges, on its disk at that moment; and when it gives a send up.
 
 A loss of power shows an acknowledgement that left too early only if it comes at the wrong moment;
 here it is found when it leaves: under SYNC_FLUSH each record that its ids name would survive a loss
@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.brokers import SENDS, SUCCESS
+from sim.oracles.patience import NAME as HASTE
+from sim.oracles.patience import find_haste
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sim.disk import SimDisk
     from sim.oracles.wire import Said, Tap
 
@@ -31,18 +35,34 @@ class LogFiles(NamedTuple):
     """What an entry has before its record."""
 
 
+class Timing(NamedTuple):
+    """How long a broker lets a send wait, by its own clock."""
+
+    now_ms: Callable[[], int]
+    """Of its machine, monotonic."""
+    limit_ms: int
+
+
 class AloneEnd:
     """Listens at a broker's end of its connections; a `wire.Listener`."""
 
     name = "A38 acknowledged before it was synced"
 
-    def __init__(self, disk: SimDisk, files: LogFiles, findings: Findings) -> None:
+    def __init__(
+        self, disk: SimDisk, files: LogFiles, findings: Findings, timing: Timing | None = None,
+        *, is_sync: bool = True,
+    ) -> None:  # fmt: skip
         self._disk = disk
         self._files = files
         self.findings = findings
+        self._timing = timing
+        self._is_sync = is_sync
 
     def on_request(self, tap: Tap, request: Said) -> None:
-        """What is asked says nothing."""
+        """Note when a send came."""
+        del tap
+        if self._timing is not None:
+            request.note = self._timing.now_ms()
 
     def on_stray(self, tap: Tap, answer: Said) -> None:
         """Judged where all answers of a broker are."""
@@ -51,7 +71,14 @@ class AloneEnd:
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """A send is acknowledged without a reserve: its messages are synced."""
         del tap
-        if request.code not in SENDS or answer.code != SUCCESS or self._disk.has_failed_syncs():
+        if request.code not in SENDS:
+            return
+        if self._timing is not None:
+            waited_ms = self._timing.now_ms() - request.note
+            found = find_haste(answer, waited_ms, self._timing.limit_ms)
+            if found:
+                raise Violation(HASTE, f"a broker alone {found}")
+        if not self._is_sync or answer.code != SUCCESS or self._disk.has_failed_syncs():
             return
         for text in answer.text("msgId").split(","):
             self._check(text)

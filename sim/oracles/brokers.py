@@ -27,7 +27,7 @@ from sim.oracles.listening import Listening
 from sim.oracles.pipeline import Pipeline
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
-from sim.oracles.taking import NOT_LEADER, Taking
+from sim.oracles.taking import Taking
 from sim.oracles.told_members import ToldMembers
 from sim.oracles.topics import Topics
 from sim.oracles.transactions import HALF_TOPIC
@@ -165,8 +165,8 @@ class Brokers:
         self._check_time(replica, request, answer)
         if answer.code == SUCCESS and request.code in OF_LEADERS:
             self._check_leads(replica, request, leads=leads)
-        elif answer.code == NOT_LEADER and request.code in SENDS:
-            self.taking.on_refused(replica, answer.remark)
+        elif request.code in SENDS:
+            self.taking.on_answer(replica, request, answer)
         elif answer.code == SUCCESS and request.code == MAKE_TOPIC:
             self.on_made(replica.name, request.text("topic"))
         validator = self._validators.get(request.code)

@@ -84,6 +84,8 @@ class Replica:
         self.id_head = ""
         """The address it listens at, as the ids of its messages begin."""
         self.tick_ms = 0
+        self.wait_ack_ms = 0
+        """How long a message waits for a majority before its sender is told so."""
         self.boot_ns = 0
         """Virtual time of its last boot."""
         self.snapshots = 0

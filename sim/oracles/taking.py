@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
+from sim.oracles.patience import NAME as HASTE
+from sim.oracles.patience import find_haste
 
 if TYPE_CHECKING:
     from sim.oracles.replica import Replica
+    from sim.oracles.wire import Said
 
 NAME: Final = "A43 leader that takes nothing"
 NOT_LEADER: Final = 14
@@ -50,6 +53,16 @@ class Taking:
         known = self._free.get(replica.name)
         if known is None or known[0] != leads:
             self._free[replica.name] = (leads, state.tick)
+
+    def on_answer(self, replica: Replica, request: Said, answer: Said) -> None:
+        """A send was answered. Errors: `Violation`."""
+        if answer.code == NOT_LEADER:
+            self.on_refused(replica, answer.remark)
+            return
+        waited_ms = replica.now_ms() - request.note.now_ms
+        found = find_haste(answer, waited_ms, replica.wait_ack_ms)
+        if found:
+            raise Violation(HASTE, f"{replica.name} {found}", node=replica.name)
 
     def on_refused(self, replica: Replica, remark: str) -> None:
         """A send was answered by "not the leader". Errors: `Violation`."""

@@ -38,6 +38,7 @@ from sim.oracles.leadership import (
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.manners import Manners
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
+from sim.oracles.promotion import Promotion
 from sim.oracles.reading import Reading
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
@@ -104,6 +105,7 @@ class Watch:
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
         self.in_force = InForce(self.truth)
+        self.promotion = Promotion(self.truth)
         self.applied = Applied(self.truth)
         self.tables = Tables(self.truth)
         self.brokers = Brokers(self.truth, self.tables, polite)
@@ -129,6 +131,7 @@ class Watch:
             self.commits,
             self.changes,
             self.in_force,
+            self.promotion,
             self.applied,
             self.tables,
             self.healthy,
@@ -298,6 +301,7 @@ class Watch:
         if not is_log:
             self.changes.on_change(replica, change)
             self.in_force.on_change(replica, change)
+            self.promotion.on_change(replica, change)
             self.hand_over.on_change(replica, change)
             self.flush_lag.on_change(replica, change)
         if not is_applied:
@@ -319,6 +323,7 @@ class Watch:
         if self._on_say is not None:
             self._on_say(replica, message)
         self.reading.on_message(replica, message)
+        self.promotion.on_message(replica, message)
         if isinstance(message, PLAIN):
             if message.term == replica.told_term:
                 return  # it tells nothing but a term, and that was judged

@@ -76,7 +76,7 @@ class Broker:
         self.brokers = Brokers(self.truth, tables, frozenset({ASKER}))
         self.replica = SimpleNamespace(
             name="n0", is_up=True, is_corrupt=False, incarnation=1, tick=5, tick_ms=50, boot_ns=0,
-            id_head=id_head("10.0.0.1", 10911), deferred=[],
+            wait_ack_ms=0, id_head=id_head("10.0.0.1", 10911), deferred=[],
             state=SimpleNamespace(role=Role.LEADER, tick=5),
             store=SimpleNamespace(first_index=begin),
             applied_index=COUNT - 1,

@@ -1,0 +1,67 @@
+"""Planted bugs of what is done too early, or not at all, where nothing is lost by it at once.
+
+Sources: Ongaro's dissertation; docs/raft.md; spec/disk.md; `Uncommitted`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+NEGLECTED: Final = (
+    Mutant(
+        name="segments-kept-too-long",
+        breaks="A segment is kept an hour longer than messages are to be.",
+        source="RocketMQ MappedFileQueue.deleteExpiredFileByTime: as old as the setting says.",
+        plant=patch(
+            "broker.retention_policy:expired_before",
+            ("closed_ms <= oldest_kept_ms)", "closed_ms <= oldest_kept_ms - HOUR_MS)"),
+        ),
+    ),
+    Mutant(
+        name="given-up-too-early",
+        breaks="Who sends is told after an eighth of the time that no majority has answered.",
+        source="RocketMQ GroupCommitRequest: syncFlushTimeout, in its own unit.",
+        plant=patch(
+            "store.write.uncommitted:Uncommitted.expire",
+            ("marks[0][0] <= now_ms - max_wait_ms:", "marks[0][0] <= now_ms - max_wait_ms // 8:"),
+        ),
+    ),
+    Mutant(
+        name="promoted-far-behind",
+        breaks="A learner becomes a voter as soon as it answers, whatever it has of the log.",
+        source="Dissertation 4.2.1: a new server catches up before it counts.",
+        plant=patch(
+            "dledger.core.membership:is_caught_up",
+            (
+                "return heard and not progress.probing and"
+                " progress.match_index >= state.beat_commit_index",
+                "return heard",
+            ),
+        ),
+        needs="add replace",
+    ),
+    Mutant(
+        name="aborted-configuration-kept",
+        breaks="The members of an entry that found no space go on to count.",
+        source="docs/raft.md: nothing of an aborted write was sent or has any effect.",
+        plant=patch(
+            "dledger.core.raft:Raft.abort",
+            ("membership.roll_back(state, ready.entries[0].first_index)", "pass"),
+        ),
+        needs="add replace",
+    ),
+    Mutant(
+        name="lateness-of-what-was-refused",
+        breaks="What is put where a full disk refused something is late as soon as that would be.",
+        source="Of this project, `Uncommitted.forget_from`.",
+        plant=patch(
+            "store.write.uncommitted:Uncommitted.forget_from",
+            (
+                "    self._marks = deque((at, min(end, position)) for at, end in self._marks)\n",
+                "",
+            ),
+        ),
+    ),
+)
