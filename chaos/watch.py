@@ -32,7 +32,9 @@ SHOWN_MAX: Final = 5
 SEEN: Final = frozenset({0, 1})
 """Exit codes of a stream that saw all of a run."""
 END_LIMIT_S: Final = 180.0
-"""How long the stream may take to come to the end of the record."""
+"""How long the stream may take to come to the end of a small record."""
+BYTES_PER_S: Final = 100_000
+"""So much more of a large one it reads each second, at the least."""
 GRAVE: Final[Mapping[str, tuple[str, ...]]] = {"critical": (CRIT,), "major": (CRIT, MAJOR)}
 """What ends a run early, by the word of ``--stop-on``."""
 ALSO: Final[Mapping[str, tuple[str, ...]]] = {"A54": ("A53",)}
@@ -72,14 +74,15 @@ class Watch:
         """Say that all is recorded, and wait for the stream; return what went wrong, or None."""
         assert self._process is not None
         folder = self._run / FOLDER
+        limit_s = end_limit_s(self._run)
         try:
             folder.mkdir(exist_ok=True)
             (folder / "end").touch()
-            async with timeout(END_LIMIT_S):
+            async with timeout(limit_s):
                 code = await self._process.wait()
         except TimeoutError:
             await self.kill()
-            return f"the watch did not come to the end of the record in {END_LIMIT_S:.0f} s"
+            return f"the watch did not come to the end of the record in {limit_s:.0f} s"
         except OSError as error:
             await self.kill()
             return f"the watch could not be told of the end: {error}"
@@ -142,6 +145,12 @@ class Watch:
         whole = text.rfind(b"\n") + 1
         self._read += whole
         yield from (json.loads(line) for line in text[:whole].splitlines())
+
+
+def end_limit_s(run: Path) -> float:
+    """Return how long a stream may take to come to the end of what a run recorded."""
+    recorded = sum(path.stat().st_size for path in (run / "raw").glob("*.jsonl"))
+    return END_LIMIT_S + recorded / BYTES_PER_S
 
 
 def alarms_path(run: Path) -> Path:

@@ -10,7 +10,15 @@ import pytest
 
 from chaos.catalogue.live import WHOLLY
 from chaos.verdict import CombinedVerdict, with_watch
-from chaos.watch import SHOWN_MAX, Watch, alarms_path, differences
+from chaos.watch import (
+    BYTES_PER_S,
+    END_LIMIT_S,
+    SHOWN_MAX,
+    Watch,
+    alarms_path,
+    differences,
+    end_limit_s,
+)
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from spark.stream import place
@@ -240,3 +248,10 @@ def test_an_end_before_the_end_is_said():
     assert str(in_words({**line, "whole": True})).endswith("all of the run was seen")
     told = str(in_words({**ALARM, "excusable": True}))
     assert told == "ALARM A54 t: e; the faults of the plan may excuse it (CRIT)"
+
+
+def test_a_large_record_has_more_time_to_be_read(tmp_path):
+    run = Recording(tmp_path / "run").run
+    assert end_limit_s(run) == END_LIMIT_S
+    (run / "raw" / "consumer-1.jsonl").write_bytes(bytes(3 * BYTES_PER_S))
+    assert end_limit_s(run) == END_LIMIT_S + 3
