@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -132,18 +132,19 @@ def test_vote_not_persisted_forgets_the_vote_at_a_restart(planted: bool, tmp_pat
     assert file.load(log_is_empty=False) == HardState(7, None if planted else "n1")
 
 
-def product() -> dict[tuple[str, str], int]:
-    """What the loaded modules of the product hold, functions in classes included."""
-    found: dict[tuple[str, str], int] = {}
-    for module_name, module in sorted(sys.modules.items()):
-        if module_name.partition(".")[0] in PRODUCT:
-            for name, value in vars(module).items():
-                found[module_name, name] = id(value)
-                if isinstance(value, type):
-                    found.update(
-                        {(f"{module_name}:{name}", k): id(v) for k, v in vars(value).items()}
-                    )
-    return found
+def product() -> list[tuple[str, list[str], list[int]]]:
+    """What the loaded modules of the product hold, and the classes in them, each looked at once."""
+    modules = {name: sys.modules[name] for name in sorted(sys.modules)}
+    places: dict[int, tuple[str, Any]] = {
+        id(module): (name, module)
+        for name, module in modules.items()
+        if name.partition(".")[0] in PRODUCT
+    }
+    for _, module in list(places.values()):
+        classes = [(name, one) for name, one in vars(module).items() if isinstance(one, type)]
+        places.update({id(one): (name, one) for name, one in classes})
+    spaces = ((name, vars(place)) for name, place in places.values())
+    return [(name, list(space), list(map(id, space.values()))) for name, space in spaces]
 
 
 @pytest.mark.parametrize("mutant", ALL.values(), ids=lambda mutant: mutant.name)
