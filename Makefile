@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv (once; the second run starts at once) and touches nothing outside the checkout.
 # Variables: ARGS (passed on to the command), PYTHON (interpreter for the environment), TESTS (paths for make test),
-# JOBS (processes that make test uses; auto is one a core, 0 is none but its own).
+# JOBS (processes that make test uses; auto is one a core and one for what waits, 0 is none but its own).
 SHELL := /bin/bash
 VENV  := .venv
 BIN   := $(VENV)/bin

@@ -1,10 +1,10 @@
 """Which tests may run side by side, and how the workers of pytest-xdist get them.
 
-``make test`` starts a worker for each core. First they share the files of tests that compute and
-keep to themselves, one file at a time each, so that a file's fixtures are made once. When all those
-have ended, one worker runs what needs the machine to itself, one test after the other. All of it is
-one run of pytest with one report. ``make test JOBS=0`` runs everything in one process, in the order
-of the files.
+``make test`` starts a worker for each core, and one more where many tests wait. First they share
+the files of tests that compute or wait and keep to themselves, one file at a time each, so that a
+file's fixtures are made once. When all those have ended, one worker runs what needs the machine to
+itself, one test after the other. All of it is one run of pytest with one report. ``make test
+JOBS=0`` runs everything in one process, in the order of the files.
 """
 
 import os
@@ -15,12 +15,27 @@ from xdist.scheduler import LoadScopeScheduling
 ALONE = (
     "tests/chaos/",  # clusters of processes under faults, and checks that time them
     "tests/docker/",  # one engine
-    "tests/integration/",  # processes, ports chosen beforehand, elections in real time
     "tests/interop/",  # a cluster and a JVM
+    # How long something takes is what these ask:
+    "tests/integration/test_bench_store.py",
+    "tests/integration/test_controller.py",
+    "tests/integration/test_dledger.py",
+    "tests/integration/test_dledger_disk.py",
+    "tests/integration/test_dledger_leadership.py",
+    "tests/integration/test_hostile_server.py",
+    "tests/integration/test_large_floods.py",
+    "tests/integration/test_peer_trust.py",
+    "tests/integration/test_remoting_floods.py",
+    "tests/integration/test_remoting_turns.py",
+    "tests/integration/test_store_group.py",
+    "tests/integration/test_turns_at_the_limits.py",
 )
-"""Folders (or files) whose tests run one after the other, while nothing else runs."""
+"""Folders and files whose tests run one after the other, while nothing else runs."""
 
-LONG = ("tests/spark/", "tests/sim/")
+WAITING = ("tests/integration/",)
+"""Whose tests leave the processor to others for most of their time: elections, syncs, starts."""
+
+LONG = ("tests/spark/", "tests/sim/", "tests/wheel/", *WAITING)
 """Begun first, so that no worker is left alone with them at the end."""
 
 JOBS_MAX = 8
@@ -35,9 +50,10 @@ def count_jobs(arguments: list[str], *, captures: bool) -> int:
     A few files are not, and workers do not show what a test prints while it runs (``-s``).
     """
     paths = [Path(argument.partition("::")[0]) for argument in arguments]
-    wide = any(path.is_dir() and not f"{path}/".startswith(ALONE) for path in paths)
+    wide = [path for path in paths if path.is_dir() and not f"{path}/".startswith(ALONE)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    jobs = min(cores or 1, JOBS_MAX)
+    waits = any(folder.startswith(f"{path}/") for path in wide for folder in WAITING)
+    jobs = min((cores or 1) + waits, JOBS_MAX)
     return jobs if wide and captures and jobs > 1 else 0
 
 

@@ -1,15 +1,20 @@
 """Every test runs once, and what runs alone runs when nothing else does, at any speed."""
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.side_by_side import ALONE, LONG, SideBySideThenAlone, count_jobs
+from tests.side_by_side import ALONE, LONG, WAITING, SideBySideThenAlone, count_jobs
 
 TOGETHER = [f"tests/unit/test_{file}.py::test_{n}" for file in range(6) for n in range(3 + file)]
 LONG_ONES = [f"{LONG[0]}test_{file}.py::test_{n}" for file in range(2) for n in range(2)]
-ALONE_ONES = [f"{folder}test_it.py::test_{n}" for folder in ALONE for n in range(3)]
+ALONE_ONES = [
+    f"{place if place.endswith('.py') else place + 'test_it.py'}::test_{n}"
+    for place in ALONE
+    for n in range(2)
+]
 
 
 class Worker:
@@ -105,6 +110,20 @@ def test_files_that_take_long_are_begun_first():
 
 def test_workers_are_started_only_where_they_are_worth_it():
     assert count_jobs(["tests/unit/client/test_stop.py"], captures=True) == 0
-    assert count_jobs(["tests/integration"], captures=True) == 0
+    assert count_jobs(["tests/chaos"], captures=True) == 0
     assert count_jobs(["tests"], captures=False) == 0
     assert count_jobs(["tests"], captures=True) != 1
+
+
+@pytest.mark.parametrize(("cores", "waiting", "computing"), [(1, 2, 0), (2, 3, 2), (64, 8, 8)])
+def test_one_worker_more_than_cores_where_tests_wait(monkeypatch, cores, waiting, computing):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(cores)), raising=False)
+    for paths in (["tests"], ["tests/integration"], ["tests/unit/cli", "tests/integration/"]):
+        assert count_jobs(paths, captures=True) == waiting
+    assert count_jobs(["tests/unit"], captures=True) == computing
+
+
+def test_what_is_named_here_is_there():
+    """A file that was renamed would run side by side, and nobody would know."""
+    root = Path(__file__).parents[2]
+    assert [place for place in (*ALONE, *WAITING, *LONG) if not (root / place).exists()] == []

@@ -146,7 +146,7 @@ def run(test: Callable[[World], Awaitable[None]], **limits: int) -> None:
 
 
 def run_bounded(coro: Coroutine[Any, Any, None]) -> None:
-    uvloop.run(asyncio.wait_for(coro, 20))
+    uvloop.run(asyncio.wait_for(coro, 60))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

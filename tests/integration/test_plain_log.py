@@ -419,7 +419,7 @@ def test_store_puts_and_gets_over_a_plain_log(tmp_path, flush):
 def test_put_that_is_not_flushed_in_time_is_told_and_stored_all_the_same(tmp_path):
     async def main():
         disk = FaultyDisk()
-        log, store = make_store(tmp_path, SYNC, disk, max_wait_ack_ms=20, tick_ms=5)
+        log, store = make_store(tmp_path, SYNC, disk, max_wait_ack_ms=1_000, tick_ms=5)
         await log.start(store.log_user)
         store.start()
         await writable(store)
