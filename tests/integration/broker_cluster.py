@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
 
 WAIT_S = 60.0
+ASK_MS = 20_000
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
@@ -120,7 +121,7 @@ class Cluster:
         request = RemotingCommand(
             code, ext_fields={name: str(value) for name, value in fields.items()}, body=body
         )
-        return await self.client.request(self.address(number), request, 5_000)
+        return await self.client.request(self.address(number), request, ASK_MS)
 
     async def route(self, topic: str) -> bytes:
         """Return the route of a topic, empty if there is none."""

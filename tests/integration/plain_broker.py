@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Sizes of the recorded stores.
 SEGMENT_BYTES = 256 * 1024
 QUEUE_FILE_BYTES = 2000
-ASK_MS = 5_000
+ASK_MS = 20_000
 
 
 class Plain:

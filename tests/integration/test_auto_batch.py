@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 TOPIC = "grouped"
 ROUNDS, AT_ONCE = 5, 90
-START_TIMEOUT_S = 30
-DISPATCH_TIMEOUT_S = 10
+START_TIMEOUT_S = 60
+DISPATCH_TIMEOUT_S = 60
 
 Sent = list[tuple[Message, SendResult]]
 

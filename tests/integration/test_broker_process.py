@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def settings(directory: Path, **more: object) -> dict[str, object]:

@@ -29,7 +29,7 @@ from ledgermq.client import (
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "RaftGroup0"
 NODES = ("n0", "n1", "n2")
-START_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
 OFFSETS_REPLICATED_S = 2
 """Brokers write committed offsets to the replicated log once a second."""
 

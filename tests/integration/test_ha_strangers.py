@@ -199,7 +199,9 @@ def test_connections_that_say_nothing_are_bounded(tmp_path: Path) -> None:
 
 def test_a_slave_that_does_not_read_holds_no_memory(tmp_path: Path) -> None:
     async def main() -> None:
-        master = master_of(tmp_path / "m", segment_bytes=4 * 2**20)
+        # However long the sends take, it is not taken for gone meanwhile.
+        sizes = {"segment_bytes": 4 * 2**20, "ha_housekeeping_ms": 600_000}
+        master = master_of(tmp_path / "m", **sizes)
         async with running(master):
             _reader, writer = await asyncio.open_connection(
                 "127.0.0.1", master.config.ha_port, limit=1024

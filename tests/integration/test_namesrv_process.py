@@ -28,7 +28,7 @@ from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 REGISTER = {"brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "brokerId": "0"}
 
 

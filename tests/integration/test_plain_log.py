@@ -22,7 +22,7 @@ from tests.integration.faulty_disk import FaultyDisk, flip
 from tests.unit.store.fakes import Listener, message
 from tests.unit.store.plain.records import SEGMENT, T0, record, size_of
 
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 class Ear:

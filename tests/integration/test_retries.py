@@ -35,7 +35,7 @@ OPTIONS = ConsumeOptions(
     local_retry_ms=600_000,
 )  # fmt: skip
 """What is kept by the client comes again much later than these tests take."""
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Deliveries:

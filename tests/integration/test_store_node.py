@@ -20,7 +20,7 @@ from store.recovery import checkpointer
 from store.results import PutStatus
 from tests.unit.store.fakes import HOST, FakeClock, FakeDisk, FakeNode, Listener, batch_of, message
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Broker:

@@ -27,7 +27,7 @@ from tests import fixtures
 from tests.integration.faulty_disk import flip
 from tests.unit.store.fakes import Listener, message
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 SEGMENT = 1 << 20
 OURS = 600
 

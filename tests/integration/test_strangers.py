@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 FILES_MAX = 256
 STRANGERS = 80
 """More than a peer port accepts."""
