@@ -21,6 +21,7 @@ from chaos.needs import require
 PANEL = "Faults and proof"
 EXIT_INPUT = 2
 EXIT_TERMINATED = 143
+MAPPING_BYTES_MAX = 1 << 20
 
 
 class Source(StrEnum):
@@ -155,7 +156,11 @@ def export(
 
 def _read(mapping: Path) -> str:
     try:
-        return mapping.read_text(encoding="utf-8")
+        with mapping.open("rb") as file:
+            text = file.read(MAPPING_BYTES_MAX + 1)
+        if len(text) > MAPPING_BYTES_MAX:
+            _refuse(f"{mapping}: more than {MAPPING_BYTES_MAX} bytes, no mapping")
+        return text.decode()
     except OSError as error:
         _refuse(_told(error, mapping))
     except UnicodeDecodeError as error:

@@ -224,4 +224,26 @@ HARNESS: Final = (
         source="A harness that sees ghosts finds every bug.",
         plant=patch("chaos.campaign.matrix:next_try", ("baseline_of(outcomes) != VALID", "False")),
     ),
+    Mutant(
+        name="jepsen-values-unseen",
+        breaks="Offsets and words of a Jepsen history are written as they come.",
+        source="An offset of twenty digits ended the import with a trace.",
+        plant=patch(
+            "chaos.exchange.jepsen:JepsenRows._add", ("value is not None and", "False and")
+        ),
+    ),
+    Mutant(
+        name="pieces-by-rows-alone",
+        breaks="Rows wait for a piece of their table however long their texts are.",
+        source="50,000 rows with cells of 16 MiB.",
+        plant=patch(
+            "chaos.exchange.tables:TableWriter.add", (" or self._chars >= CHARS_AT_ONCE", "")
+        ),
+    ),
+    Mutant(
+        name="run-settings-of-any-type",
+        breaks="A mapping may set what run.json cannot hold.",
+        source="A TOML date in [run] ended the import with a trace, once all was read.",
+        plant=patch("chaos.exchange.mapping:_Reader._run", ("json.dumps(told)", "pass")),
+    ),
 )

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from chaos.exchange.mapping import ISO, UNITS, Cell
 from chaos.exchange.quoting import quoted
-from chaos.exchange.sources import Nanoseconds
+from chaos.exchange.sources import Nanoseconds, is_broken
 from chaos.history.domains import LEAST, TRIES, WORDS
 
 QUEUES_MAX: Final = 100_000
 """So many names of queues get numbers; more are keys of messages in the wrong column."""
 KEY_BITS: Final = 63
+MOST: Final = 1 << 62
+"""Counts, offsets and times are less, so that one more is a number, too."""
 _BITS: Final = {"int": 31, "long": 63}
 _TRUE: Final = frozenset({"true", "1", "yes", "t"})
 _FALSE: Final = frozenset({"false", "0", "no", "f"})
@@ -190,12 +192,16 @@ def _check_domain(table: str, cell: Cell, value: object) -> None:
     if odd := [one for one in tries if one not in TRIES]:
         raise CellError(f"{_name(cell)} has {quoted(odd[0])}; write {', '.join(TRIES)}")
     least = LEAST.get((table, column))
-    if least is not None and isinstance(value, int) and value < least:
-        raise CellError(f"{_name(cell)} is {quoted(value)}; it is {least} at the least, or empty")
+    if least is not None and isinstance(value, int) and not least <= value < MOST:
+        bound = f"{least} at the least" if value < least else f"less than {MOST}"
+        raise CellError(f"{_name(cell)} is {quoted(value)}; it is {bound}, or empty")
 
 
 def _as_text(raw: object) -> str:
-    return str(raw).lower() if isinstance(raw, bool) else str(raw)
+    text = str(raw).lower() if isinstance(raw, bool) else str(raw)
+    if is_broken(text):
+        raise CellError(f"{quoted(text)} is not UTF-8")
+    return text
 
 
 def _name(cell: Cell) -> str:

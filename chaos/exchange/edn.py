@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from chaos.exchange.quoting import quoted
+
 DEPTH_MAX: Final = 64
 FORM_CHARS_MAX: Final = 16 << 20
 """The longest form that is read: an operation of a history, not the history."""
@@ -196,12 +198,11 @@ def _frozen(value: object) -> object:
 
 def _scalar(kind: str, text: str, line: int) -> object:
     if kind == "string":
-        return _ESCAPE.sub(lambda found: _unescaped(found, line), text[1:-1])
+        return _whole(_ESCAPE.sub(lambda found: _unescaped(found, line), text[1:-1]), line)
     if kind == "char":
         name = text[1:]
-        return (
-            chr(int(name[1:], 16)) if len(name) == 5 and name[0] == "u" else _CHARS.get(name, name)
-        )
+        is_code = len(name) == 5 and name[0] == "u"
+        return _whole(chr(int(name[1:], 16)), line) if is_code else _CHARS.get(name, name)
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] == ":":
@@ -213,6 +214,16 @@ def _scalar(kind: str, text: str, line: int) -> object:
     if _DECIMAL.fullmatch(text):
         return float(text.removesuffix("M"))
     return Symbol(text)
+
+
+def _whole(text: str, line: int) -> str:
+    """Return a text with the halves of surrogate pairs joined. Errors: EdnError for one alone."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError as error:
+        raise EdnError(f"line {line}: half a character in {quoted(text)}") from error
 
 
 def _unescaped(found: re.Match[str], line: int) -> str:

@@ -17,6 +17,7 @@ from chaos.exchange.edn import Keyword
 from chaos.exchange.quoting import cut, quoted
 from chaos.exchange.tables import RunWriter
 from chaos.history.domains import TOLERANCE_MAX_NS
+from chaos.history.tables import TABLES
 
 TOPIC: Final = "jepsen"
 GROUP: Final = "jepsen"
@@ -32,6 +33,7 @@ _HOLDS: Final = frozenset({"assign", "subscribe", "crash"})
 _TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 _PLACE: Final = re.compile(r"(.+)/(\d{1,9})")
 _SEQ_BITS, _PID_BITS = 40, 22
+_INTEGERS: Final = {"int": 1 << 31, "long": 1 << 63}
 
 Place = tuple[str, int | None]
 """Topic and queue; None: nobody knows yet which."""
@@ -71,7 +73,7 @@ class Pairing:
         """
         if not isinstance(op, dict) or not {"type", "f", "process"} <= op.keys():
             raise OperationError("no operation: it needs :type, :f and :process")
-        if op["type"] not in _TYPES:
+        if not isinstance(op["type"], str) or op["type"] not in _TYPES:
             raise OperationError(f":type is {cut(str(op['type']))}; write invoke, ok, fail or info")
         if type(op["process"]) is not int:
             return Operation(
@@ -160,15 +162,23 @@ class JepsenRows:
                 highest = self._polled.get((grp, place), -1)
                 reached = highest >= self._acked.get(place, -1)
                 known = self._run.queues.bounds[topic, queue_id] or [0, -1]
-                self._run.add("drain", {
+                self._add("drain", {
                     "grp": grp, "topic": topic, "queue_id": queue_id, "min_off": known[0],
                     "end_off": known[1] + 1, "read_to": highest + 1,
                     "drained": whole if place in self._enqueued else reached,
                 })  # fmt: skip
 
+    def _add(self, table: str, row: dict[str, Any]) -> None:
+        """Take a row whose values came as they were. Errors: OperationError, FullError, OSError."""
+        for column in TABLES[table]:
+            value = row.get(column.name)
+            if value is not None and not _fits(column.type, value):
+                raise OperationError(f"{column.name} cannot be {quoted(value)}")
+        self._run.add(table, row)
+
     def _send(self, op: Operation, key: int, place: Place, offset: int | None) -> None:
         ok = op.outcome == "ok"
-        self._run.add("sends", {
+        self._add("sends", {
             "msg_key": key, "pid": op.process, "process": op.process, "topic": place[0],
             "queue_id": place[1], "queue_offset": offset if ok else None, "t_inv": op.begun,
             "t_cmp": op.ended, "outcome": op.outcome, "attempts": op.about.get("attempts", 1),
@@ -185,7 +195,7 @@ class JepsenRows:
         if generation is None and op.process in self._assigned:
             generation = self._generations[op.process]
         offset, pos = at
-        self._run.add("deliveries", {
+        self._add("deliveries", {
             "pos": pos, "grp": grp, "consumer": str(op.about.get("consumer", op.process)),
             "process": op.process, "generation": generation, "topic": place[0],
             "queue_id": place[1], "queue_offset": offset, "msg_key": key, "reconsume": 0,
@@ -200,7 +210,7 @@ class JepsenRows:
         self._enqueued.add((TOPIC, 0))
         if op.outcome == "ok":
             self._last_ok = max(self._last_ok, op.ended or 0)
-        self._run.add("sends", {
+        self._add("sends", {
             "msg_key": key, "pid": op.process, "process": op.process, "topic": TOPIC,
             "t_inv": op.begun, "t_cmp": op.ended, "outcome": op.outcome, "attempts": 1,
             "kind": "plain",
@@ -271,15 +281,23 @@ class JepsenRows:
             raise OperationError(
                 f":{CLOCKS} is {quoted(tolerance)}; write 0 to {TOLERANCE_MAX_NS} nanoseconds"
             )
-        if not isinstance(tags, dict):
+        if not _are_tags(tags):
             raise OperationError(f":{TAGS} is {quoted(tags)}; write {{group {{topic [tag ...]}}}}")
         self._drain_told, self.tolerance_ns, self.subscriptions = True, tolerance, tags
         for grp, key, low, end, drained in told:
             topic, queue_id = self._place(key)
-            self._run.add("drain", {
+            self._add("drain", {
                 "grp": grp, "topic": topic, "queue_id": queue_id, "min_off": low,
                 "end_off": end, "read_to": end, "drained": drained,
             })  # fmt: skip
+
+
+def _fits(kind: str, value: object) -> bool:
+    """Tell whether a column of that type can hold a value, and one more than it."""
+    if kind in _INTEGERS:
+        most = _INTEGERS[kind]
+        return type(value) is int and -most <= value < most - 1
+    return isinstance(value, str if kind == "string" else bool)
 
 
 def _drained(told: object) -> list[tuple[str, object, int | None, int | None, bool]]:
@@ -299,6 +317,20 @@ def _drained(told: object) -> list[tuple[str, object, int | None, int | None, bo
                 raise OperationError(f"{quoted(key)} was read as {quoted(bounds)}; write {shape}")
             found.append((str(grp), key, *bounds))
     return found
+
+
+def _are_tags(told: object) -> bool:
+    """Tell whether these are the tags of each topic, by group."""
+    if not isinstance(told, dict):
+        return False
+    topics = [one for group, one in told.items() if isinstance(group, str)]
+    if len(topics) < len(told) or not all(isinstance(one, dict) for one in topics):
+        return False
+    return all(
+        isinstance(topic, str) and isinstance(tags, list) and all(isinstance(t, str) for t in tags)
+        for one in topics
+        for topic, tags in one.items()
+    )
 
 
 def _is_reading(low: object, end: object, drained: object) -> bool:
@@ -333,7 +365,7 @@ def _micros(value: object) -> list[list[Any]]:
         raise OperationError(f":value is {quoted(value)}; write [[:send k v]] or [[:poll]]")
     steps = [value] if value and isinstance(value[0], Keyword) else value
     for step in steps:
-        if not isinstance(step, list) or not step or step[0] not in _MICRO:
+        if not isinstance(step, list) or not step or str(step[0]) not in _MICRO:
             raise OperationError(f"{quoted(step)} is neither [:send k v] nor [:poll]")
     return steps
 

@@ -4,6 +4,7 @@ A TOML text becomes a checked `Mapping`; every mistake is named with its line an
 instead. Knows the declared tables, no file of data. Source: docs/import.md.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ def parse_mapping(text: str, name: str, *, has_tables: bool = True) -> HistoryMa
     """
     try:
         told = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise MappingError(f"{name}: not TOML: {error}") from error
     reader = _Reader(text, name)
     made = reader.read(told, has_tables=has_tables)
@@ -157,7 +158,7 @@ class _Reader:
         return value
 
     def _unit(self, told: object, word: str, table: int = -1) -> None:
-        if told not in {ISO, *UNITS}:
+        if not isinstance(told, str) or told not in {ISO, *UNITS}:
             self.wrong(
                 f"{word} is in {told!r}; write one of {', '.join(UNITS)}, {ISO}", word, table
             )
@@ -182,6 +183,11 @@ class _Reader:
             self.wrong(f"run is {told!r}; write a table of members of run.json", "run")
             return {}
         self.unknown(told, RUN_MEMBERS)
+        try:
+            json.dumps(told)
+        except (TypeError, ValueError) as error:
+            self.wrong(f"run cannot be written to run.json: {error}", "run")
+            return {}
         for line in complaints_about(told):
             self.wrong(f"run.{line}", line.split()[0].split(".")[-1])
         return told

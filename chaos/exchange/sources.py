@@ -55,7 +55,11 @@ def find_files(source: Path, kind: str, pattern: str) -> list[Path]:
         return [source]
     if not source.is_dir():
         raise SourceError(f"{source}: no such file or directory")
-    named = (file for file in sorted(source.rglob("*")) if file.suffix in SUFFIXES[kind])
+    named = (
+        file
+        for file in sorted(source.rglob("*"))
+        if file.suffix in SUFFIXES[kind] and file.is_file()
+    )
     found = [file for file in named if fnmatch(str(file.relative_to(source)), pattern)]
     if not found:
         endings = " or ".join(SUFFIXES[kind])
@@ -68,7 +72,7 @@ def rows_of(file: Path, kind: str) -> Iterator[SourceRow]:
     readers = {"csv": _csv_rows, "jsonl": _json_rows, "parquet": _parquet_rows}
     try:
         yield from readers[kind](file)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SourceError(f"{file}: cannot be read as {kind}: {first}") from error
 
@@ -136,9 +140,11 @@ def _json_rows(file: Path) -> Iterator[SourceRow]:
 def _parquet_rows(file: Path) -> Iterator[SourceRow]:
     number = 0
     with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        names = parquet.schema_arrow.names
+        if len(set(names)) != len(names):
+            raise SourceError(f"{file}: a column is there twice: {', '.join(names)}")
         for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
-            names = batch.schema.names
-            columns = [_plain(batch.column(name)) for name in names]
+            columns = [_plain(column) for column in batch.columns]
             for cells in zip(*columns, strict=True):
                 number += 1
                 yield SourceRow(line=number, cells=dict(zip(names, cells, strict=True)))
@@ -154,10 +160,11 @@ def _plain(values: pa.Array) -> list[Any]:
 
 def _decoded(line: int, cells: Mapping[str, Any]) -> SourceRow:
     for name, value in cells.items():
-        if isinstance(value, str) and not value.isascii() and _is_broken(value):
+        if isinstance(value, str) and is_broken(value):
             return SourceRow(line=line, cells={}, wrong=f"{name} is not UTF-8")
     return SourceRow(line=line, cells=cells)
 
 
-def _is_broken(value: str) -> bool:
-    return any("\ud800" <= char <= "\udfff" for char in value)
+def is_broken(value: str) -> bool:
+    """Tell whether a text has halves of surrogate pairs: it was no UTF-8, and cannot be written."""
+    return not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value)

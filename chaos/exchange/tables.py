@@ -20,6 +20,8 @@ from chaos.history.tables import TABLES
 
 Row = dict[str, Any]
 ROWS_AT_ONCE: Final = 50_000
+CHARS_AT_ONCE: Final = 32 << 20
+"""Of the texts of a piece, if they are long."""
 ROWS_PER_FILE: Final = 1_000_000
 QUEUES_MAX: Final = 1_000_000
 _KEYS: Final = pa.schema([("msg_key", pa.int64()), ("name", pa.string())])
@@ -35,6 +37,7 @@ class TableWriter:
     def __init__(self, directory: Path, schema: pa.Schema) -> None:
         self._directory, self._schema = directory, schema
         self._rows: list[Row] = []
+        self._chars = 0
         self._in_file = self._files = 0
         self._file: pq.ParquetWriter | None = None
         self.rows = 0
@@ -44,7 +47,8 @@ class TableWriter:
         """Take a row; columns that it lacks are null. Errors: OSError."""
         self._rows.append(row)
         self.rows += 1
-        if len(self._rows) >= ROWS_AT_ONCE:
+        self._chars += sum(_chars_of(value) for value in row.values())
+        if len(self._rows) >= ROWS_AT_ONCE or self._chars >= CHARS_AT_ONCE:
             self._flush()
 
     def close(self) -> None:
@@ -66,10 +70,16 @@ class TableWriter:
             self._files, self._in_file = self._files + 1, 0
         self._file.write_table(piece)
         self._in_file += len(self._rows)
-        self._rows = []
+        self._rows, self._chars = [], 0
         if self._in_file >= ROWS_PER_FILE:
             self._file.close()
             self._file = None
+
+
+def _chars_of(value: object) -> int:
+    if isinstance(value, list):
+        return sum(map(_chars_of, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,10 @@ from typing import Final
 
 BYTES_MAX: Final = 256 * 1024
 DEPTH_MAX: Final = 12
-_KEY: Final = re.compile(r"""("[^"]*"|'[^']*'|[^\s"'\[\]{},:#][^\[\]{},:#]*?)\s*:(?=\s|$)\s*""")
+NUMBER_CHARS_MAX: Final = 32
+_KEY: Final = re.compile(
+    r"""("[^"]*"|'[^']*'|[^\s"'\[\]{},:#](?:[^\[\]{},:#]*[^\s\[\]{},:#])?)\s*:(?=\s|$)\s*"""
+)
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _TOKEN: Final = re.compile(r"""\s*([\[\]{},]|"[^"]*"|'[^']*'|:(?=[\s,\[\]{}]|$)|[^\[\]{},:]+)""")
 _NOT_TAKEN: Final = {
@@ -59,7 +62,7 @@ class _Line:
 
 def read(text: str) -> Node:
     """Return the document of a text. Errors: Unreadable."""
-    if len(text.encode()) > BYTES_MAX:
+    if len(text.encode("utf-8", "surrogatepass")) > BYTES_MAX:
         raise Unreadable(1, f"over {BYTES_MAX} bytes")
     lines = list(_joined(_significant(text)))
     if not lines:
@@ -99,13 +102,14 @@ def _without_comment(line: str) -> str:
 def _joined(lines: Iterator[_Line]) -> Iterator[_Line]:
     """Yield lines with what their open brackets go on with."""
     for line in lines:
-        text = line.text
-        while _open_brackets(text) > 0:
+        texts, still_open = [line.text], _open_brackets(line.text)
+        while still_open > 0:
             following = next(lines, None)
             if following is None:
                 raise Unreadable(line.number, "a bracket is not closed")
-            text = f"{text} {following.text}"
-        yield _Line(line.number, line.indent, text)
+            texts.append(following.text)
+            still_open += _open_brackets(following.text)
+        yield _Line(line.number, line.indent, " ".join(texts))
 
 
 def _open_brackets(text: str) -> int:
@@ -185,59 +189,64 @@ def _flow(text: str, line: int) -> Node:
     """Return the value of one line: a word, or what is in brackets."""
     if text[0] not in "[{":
         return Node(line, _word(text, line))
-    tokens = [found[1] for found in _TOKEN.finditer(text) if found[1].strip()]
-    value, rest = _flow_value(tokens, line, 0)
-    if rest:
-        raise Unreadable(line, f"{''.join(rest)!r} is behind the end of a bracket")
+    tokens = [found[1] for found in _TOKEN.finditer(text) if found[1].strip()][::-1]
+    value = _flow_value(tokens, line, 0)
+    if tokens:
+        rest = "".join(tokens[::-1])
+        raise Unreadable(line, f"{rest!r} is behind the end of a bracket")
     return value
 
 
-def _flow_value(tokens: list[str], line: int, depth: int) -> tuple[Node, list[str]]:
+def _flow_value(tokens: list[str], line: int, depth: int) -> Node:
+    """Take a value off ``tokens``, of which the last is the next one."""
     if not tokens or depth > DEPTH_MAX:
         raise Unreadable(line, "a bracket is not closed, or there are too many")
-    if tokens[0] == "[":
-        return _flow_list(tokens[1:], line, depth + 1)
-    if tokens[0] == "{":
-        return _flow_dict(tokens[1:], line, depth + 1)
-    if tokens[0] in "]},:":
-        raise Unreadable(line, f"{tokens[0]!r} where a value was expected")
-    return Node(line, _word(tokens[0].strip(), line)), tokens[1:]
+    piece = tokens.pop()
+    if piece == "[":
+        return _flow_list(tokens, line, depth + 1)
+    if piece == "{":
+        return _flow_dict(tokens, line, depth + 1)
+    if piece in "]},:":
+        raise Unreadable(line, f"{piece!r} where a value was expected")
+    return Node(line, _word(piece.strip(), line))
 
 
-def _flow_list(tokens: list[str], line: int, depth: int) -> tuple[Node, list[str]]:
+def _flow_list(tokens: list[str], line: int, depth: int) -> Node:
     items: list[Node] = []
-    while tokens and tokens[0] != "]":
-        node, tokens = _flow_value(tokens, line, depth)
-        items.append(node)
-        tokens = _behind_comma(tokens, "]", line)
-    return Node(line, items), _closed(tokens, line)
+    while tokens and tokens[-1] != "]":
+        items.append(_flow_value(tokens, line, depth))
+        _take_comma(tokens, "]", line)
+    _close(tokens, line)
+    return Node(line, items)
 
 
-def _flow_dict(tokens: list[str], line: int, depth: int) -> tuple[Node, list[str]]:
+def _flow_dict(tokens: list[str], line: int, depth: int) -> Node:
     found: dict[str, Node] = {}
-    while tokens and tokens[0] != "}":
-        name = _unquoted(tokens[0].strip())
-        if tokens[0] in "[]{,:" or tokens[1:2] != [":"]:
+    while tokens and tokens[-1] != "}":
+        piece = tokens.pop()
+        name = _unquoted(piece.strip())
+        if piece in "[]{,:" or tokens[-1:] != [":"]:
             raise Unreadable(line, f"a colon was expected behind {name!r}")
         if name in found:
             raise Unreadable(line, f"{name} is there twice")
-        found[name], tokens = _flow_value(tokens[2:], line, depth)
-        tokens = _behind_comma(tokens, "}", line)
-    return Node(line, found), _closed(tokens, line)
+        tokens.pop()
+        found[name] = _flow_value(tokens, line, depth)
+        _take_comma(tokens, "}", line)
+    _close(tokens, line)
+    return Node(line, found)
 
 
-def _behind_comma(tokens: list[str], end: str, line: int) -> list[str]:
-    if tokens[:1] == [","]:
-        return tokens[1:]
-    if tokens[:1] != [end]:
+def _take_comma(tokens: list[str], end: str, line: int) -> None:
+    if tokens[-1:] == [","]:
+        tokens.pop()
+    elif tokens[-1:] != [end]:
         raise Unreadable(line, f"a comma or {end} was expected")
-    return tokens
 
 
-def _closed(tokens: list[str], line: int) -> list[str]:
+def _close(tokens: list[str], line: int) -> None:
     if not tokens:
         raise Unreadable(line, "a bracket is not closed")
-    return tokens[1:]
+    tokens.pop()
 
 
 def _unquoted(text: str) -> str:
@@ -254,5 +263,7 @@ def _word(text: str, line: int) -> Plain:
     if re.search(r":(\s|$)", text):
         raise Unreadable(line, "a colon within a value: put it in quotes")
     if _NUMBER.fullmatch(text):
+        if len(text) > NUMBER_CHARS_MAX:
+            raise Unreadable(line, f"a number of {len(text)} characters")
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
     return {"true": True, "false": False, "null": None}.get(text, text)

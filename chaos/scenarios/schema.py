@@ -12,7 +12,7 @@ from typing import Any, Final
 from chaos.catalogue.contracts import MODES, RAFT
 from chaos.nemesis.kinds import FAULTS, ROLES
 from chaos.scenario import FLUSH, WORKLOADS, Step
-from chaos.scenarios.document import Node, Unreadable, read
+from chaos.scenarios.document import BYTES_MAX, Node, Unreadable, read
 
 TIMEOUTS_S: Final[Mapping[str, float]] = {
     "heartbeat": 0.1, "election": 1.0, "disk_hang": 3.0, "send": 3.0,
@@ -181,8 +181,9 @@ class _Reader:
 def load(path: Path) -> Plan:
     """Return the scenario of a file. Errors: WrongScenario."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            text = file.read(BYTES_MAX + 1).decode()  # what is longer is refused, not read
+    except (OSError, ValueError) as error:
         raise WrongScenario(f"{path}: cannot be read: {error}") from error
     return parse(text, str(path))
 

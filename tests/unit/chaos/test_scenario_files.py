@@ -69,12 +69,44 @@ def test_what_is_taken(text, value):
         ("a: " + "[" * 20 + "]" * 20, 1, "too many"),
         ("\n".join("  " * at + f"k{at}:" for at in range(20)), 14, "levels deep"),
         ("a: " + "x" * BYTES_MAX, 1, "bytes"),
+        ("a: " + "9" * 5_000, 1, "a number of 5000 characters"),
+        ("a" + " " * 200_000 + "b\n" + "c: 1", 2, "indented|a key|less"),
     ],
 )
 def test_what_is_refused_is_told_by_its_line(text, line, said):
     with pytest.raises(Unreadable, match=said) as caught:
         read(text)
     assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("x: [" + "a," * 60_000 + "a]", 60_001),
+        ("x: {" + ",".join(f"k{at}: 1" for at in range(20_000)) + "}", 20_000),
+        ("x: [\n" + "  a,\n" * 30_000 + "]\n", 30_000),
+    ],
+)
+def test_a_long_value_is_read_once(text, count):
+    """It was copied at each comma, or looked through at each line: that took hours."""
+    assert len(read(text).plain()["x"]) == count
+
+
+def test_a_key_is_looked_for_once():
+    """It was looked for at each space: that took hours, too."""
+    assert read("a" + " " * 200_000 + "b").plain() == "a" + " " * 200_000 + "b"
+    assert read("a b  c : 1").plain() == {"a b  c": 1}
+
+
+def test_no_more_of_a_file_is_read_than_is_taken(tmp_path):
+    path = tmp_path / "x.yaml"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: it takes no room, and would not fit into the memory
+    with pytest.raises(WrongScenario, match=f"over {BYTES_MAX} bytes"):
+        load(path)
+    path.write_bytes(b"name: \xff")
+    with pytest.raises(WrongScenario, match="cannot be read"):
+        load(path)
 
 
 @given(st.text(alphabet="ab:-#{}[],'\" \n1&*|\t", max_size=60))
