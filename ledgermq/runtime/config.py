@@ -62,14 +62,14 @@ def key(name: str, default: object, *, low: int | None = None, high: int | None 
 
 def load_properties(path: str) -> Properties:
     """Read a Java properties file. Errors: `FatalError` when it cannot be read."""
-    file = pathlib.Path(path)
     try:
-        if file.stat().st_size > FILE_BYTES_MAX:
-            raise FatalError(f"{path}: larger than {FILE_BYTES_MAX} bytes, no configuration file")
-        text = file.read_text(encoding="utf-8", errors="surrogateescape")
+        with pathlib.Path(path).open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)  # what is no file may say that it has no bytes
     except OSError as error:
         raise FatalError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return parse_properties_text(text, path)
+    if len(data) > FILE_BYTES_MAX:
+        raise FatalError(f"{path}: larger than {FILE_BYTES_MAX} bytes, no configuration file")
+    return parse_properties_text(data.decode("utf-8", "surrogateescape"), path)
 
 
 def parse_properties_text(text: str, path: str = "") -> Properties:
@@ -164,6 +164,8 @@ def _convert(place: str, spec: Key, annotation: Any, text: str) -> object:  # no
             raise FatalError(f"{wrong} one of {', '.join(members)} is expected")
         return members[text.upper()]
     assert annotation is str, (spec.name, annotation)
+    if "\0" in text:
+        raise FatalError(f"{place}: {spec.name}: a NUL is in no value")
     return text
 
 

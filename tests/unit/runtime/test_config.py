@@ -122,6 +122,23 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         load_properties(str(tmp_path / "big.conf"))
 
 
+def test_what_has_no_end_is_no_configuration_file():
+    with pytest.raises(FatalError, match="/dev/zero: larger than"):
+        load_properties("/dev/zero")
+
+
+def test_a_value_has_no_nul():
+    """As a path it would end the start with a trace."""
+
+    @dataclass(frozen=True)
+    class Paths:
+        store: str = key("storePathRootDir", "")
+
+    properties = parse_properties_text(r"storePathRootDir=/tmp/x\u0000y", "b.conf")
+    with pytest.raises(FatalError, match=r"b\.conf:1: storePathRootDir: a NUL is in no value"):
+        bind(Paths, properties)
+
+
 def test_the_keys_of_a_real_broker_file_are_known():
     real = """brokerClusterName brokerName brokerId deleteWhen fileReservedTime brokerRole
     flushDiskType storePathRootDir enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId
