@@ -23,6 +23,8 @@ EXITS = (
     "Exit code: 0 valid, 1 invalid, 2 unknown, 3 valid but contract exceeded, 130 interrupted, "
     "254 usage, 255 harness failure."
 )
+_OF_A_WALK = frozenset({"cluster", "backend"})
+"""Options of ``demo`` that mean something with ``--cluster``."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -97,6 +99,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
+    context: typer.Context,
     backend: Annotated[
         Backend, typer.Option(help="Processes on this machine, or containers.")
     ] = Backend.LOCAL,
@@ -170,6 +173,7 @@ def demo(
             )
         from chaos.samples import main as walk
 
+        _refuse_options_of_a_run(context)
         raise typer.Exit(walk(cluster.value))
     from chaos.demo import main
     from mutants.patches import ALL
@@ -191,6 +195,23 @@ def demo(
         if value is not None:
             arguments += [name, str(value)]
     raise typer.Exit(main(arguments))
+
+
+def _refuse_options_of_a_run(context: typer.Context) -> None:
+    """Refuse what a walk through a sample cluster would not do. Errors: `typer.BadParameter`."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in _OF_A_WALK
+        and (source := context.get_parameter_source(option.name or "")) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise typer.BadParameter(
+            f"a sample cluster is walked through without faults and checkers: leave out"
+            f" {', '.join(given)}",
+            param_hint="--cluster",
+        )
 
 
 def _need_for_a_run(*, spark: bool) -> None:

@@ -164,6 +164,15 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-any-id-is-believed",
+        breaks="A slave counts as the one that it says it is, whoever it has proven to be.",
+        source="Two directories with one key: what one confirms counts for the other.",
+        plant=patch(
+            "store.ha.switch.master:SwitchSlaveLink._check_id",
+            ("proven != str(self.slave_id)", "False"),
+        ),
+    ),
+    Mutant(
         name="switch-heartbeat-from-elsewhere",
         breaks="A heartbeat from another address keeps a replica alive, and makes it homeless.",
         source="A forged 904 took a living master its office.",

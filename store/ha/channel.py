@@ -41,6 +41,11 @@ class Channel:
         """The shared key by which the other side has proven itself, empty for none."""
         return b""
 
+    @property
+    def proven_id(self) -> str:
+        """Which broker the other side has proven to be, empty if it proved none."""
+        return ""
+
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what of the stream has come, and what to send back. Errors: `NotProven`."""
         return data, b""
@@ -58,6 +63,7 @@ class SealedChannel(Channel):
         self._decoder = FrameDecoder(HA_TRANSFER_BYTES_MAX + _ROOM_BYTES)
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
+        self._proven_id = ""
         if isinstance(side, Dialler):
             self.greeting = side.greeting
 
@@ -70,6 +76,11 @@ class SealedChannel(Channel):
     def key(self) -> bytes:
         """The shared key that a slave has named."""
         return self._side.key if isinstance(self._side, Acceptor) else b""
+
+    @property
+    def proven_id(self) -> str:
+        """The id that a slave has named in its proof, empty before that."""
+        return self._proven_id
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """Take bytes of the handshake, or of sealed parts. Errors: `NotProven`."""
@@ -100,7 +111,7 @@ class SealedChannel(Channel):
             return proof
         if not side.has_greeted:
             return side.challenge(frame)
-        _, self._opener = side.finish(frame)
+        self._proven_id, self._opener = side.finish(frame)
         self._sealer = side.sealer
         return b""
 

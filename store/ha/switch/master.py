@@ -37,10 +37,20 @@ class SwitchSlaveLink(SlaveLink):
         was_known = bool(self.slave_id)
         position = self._hello.feed(stream)
         if self.slave_id and not was_known:
+            self._check_id()
             self._group.on_known(self)
             if self._transport is not None:
                 self._transport.write(self._channel.wrap(self._group.welcome()))
         return position
+
+    def _check_id(self) -> None:
+        """See that it says of itself what it has proven. Errors: `BadStream`.
+
+        A certificate proves the name of the brokers only: controllers give ids, not who signs.
+        """
+        proven = self._channel.proven_id
+        if proven and proven != str(self.slave_id):
+            raise BadStream(f"it says that it is replica {self.slave_id}, and has proven {proven}")
 
     def _header(self, size_bytes: int) -> bytes:
         last = self._group.epochs[-1]

@@ -53,6 +53,24 @@ def test_sample_clusters_are_those_of_the_walk_and_need_containers(
     assert "--backend docker" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--no-spark"], ["--seed", "7"], ["--mode", "controller"], ["--report", "always"]],
+    ids=lambda options: options[0],
+)
+def test_a_walk_through_a_sample_cluster_refuses_the_options_of_a_run(
+    options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[str] = []
+    monkeypatch.setattr("chaos.samples.main", lambda name: walked.append(name) or 0)
+    walk = ["demo", "--backend", "docker", "--cluster", "2m-2s-sync"]
+    assert run([*walk, *options]) == 254
+    assert options[0] in capsys.readouterr().err
+    assert not walked
+    assert run(walk) == 0
+    assert walked == ["2m-2s-sync"]
+
+
 def test_a_demo_takes_what_its_package_takes() -> None:
     """Options are declared twice: here with their help, in `chaos.demo` with their limits."""
     theirs = {

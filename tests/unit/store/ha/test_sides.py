@@ -114,8 +114,9 @@ class Wire:
         self.closed = True
 
 
-def door_of(broker_id: str) -> Door:
-    credentials = CredentialStore(SecuritySettings(), f"b/{broker_id}", lambda: 0)
+def door_of(broker_id: str, key: bytes = b"") -> Door:
+    settings = SecuritySettings(shared_key=key.hex()) if key else SecuritySettings()
+    credentials = CredentialStore(settings, f"b/{broker_id}", lambda: 0)
     credentials.load()
     return Door(("b", broker_id), credentials, os.urandom)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import struct
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.ha.channel import SealedChannel
 from store.ha.codec import BadStream
 from store.ha.config import HaConfig
 from store.ha.intake import DiskFull
@@ -275,6 +277,38 @@ def test_a_slave_counts_what_is_confirmed_and_no_more(tmp_path: Path) -> None:
     with planted(BY_TESTS["switch-read-before-it-counts"]):
         slave = Slave(tmp_path / "planted")
         assert counted(slave)[0] == slave.ends[3]
+
+
+def test_a_slave_that_says_another_id_than_it_has_proven_is_refused(tmp_path: Path) -> None:
+    in_sync = InSync(1, 1_000)
+    in_sync.on_decided((1, 2), 1)
+    log = SwitchMasterLog(
+        config(tmp_path), in_sync, disk=RealDisk(), clock=SystemClock(), on_fatal=fail
+    )
+    log.open()
+    log._user = Heard()
+    log._running = True
+    key = os.urandom(32)
+    master = SwitchHaMaster(
+        HaConfig(), log, SystemClock(), ("127.0.0.1", 0), door_of("0", key), in_sync
+    )
+    master.epochs = (Epoch(4, 0),)
+    master._server = object()  # type: ignore[assignment]  # it listens
+
+    def is_closed(proven: str, said: int) -> bool:
+        side = SealedChannel(door_of(proven, key).dial("0"))
+        link, wire = master.make_link(), Wire()
+        link.connection_made(wire)  # type: ignore[arg-type]  # stands for one
+        link.data_received(side.greeting)
+        _, proof = side.take(wire.sent)
+        link.data_received(proof + side.wrap(encode_hello(said)))
+        return wire.closed
+
+    assert not is_closed("2", 2)
+    assert is_closed("3", 2)
+    assert in_sync.follows(2)
+    with planted(BY_TESTS["switch-any-id-is-believed"]):
+        assert not is_closed("3", 2)
 
 
 def test_a_master_counts_what_a_known_slave_confirms_in_its_epoch(tmp_path: Path) -> None:
