@@ -71,6 +71,45 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="lost-end-stays-in-sync",
+        breaks="A replica that may have lost the end of its log can be elected at once.",
+        source="KIP-966, unclean shutdowns; RocketMQ 5 with asynchronous flush.",
+        plant=patch(
+            "namesrv.controller.machine:_without_end_of",
+            ("in_sync=left or group.in_sync,", "in_sync=group.in_sync,"),
+        ),
+    ),
+    Mutant(
+        name="lost-end-let-in-by-an-earlier-request",
+        breaks="A master lets in who has lost the end of its log since it asked for that.",
+        source="A request that is late; a replica that restarts meanwhile.",
+        plant=patch(
+            "namesrv.controller.machine:_without_end_of",
+            (
+                "in_sync_epoch=group.in_sync_epoch + 1,",
+                "in_sync_epoch=group.in_sync_epoch + (bool(left) and left != group.in_sync),",
+            ),
+        ),
+    ),
+    Mutant(
+        name="elected-in-absence-has-the-office",
+        breaks="Who is elected after it lost its power shuts out those that have everything.",
+        source="A power cut that closes no connection, and an election before it is noticed.",
+        plant=patch(
+            "namesrv.controller.machine:_without_end_of",
+            ("command.last_epoch < group.reserve_epoch", "False"),
+        ),
+    ),
+    Mutant(
+        name="reserve-of-a-master-in-office",
+        breaks="A master that took its office is followed by one that lacks what it acknowledged.",
+        source="docs/adr/0020, who may be elected.",
+        plant=patch(
+            "namesrv.controller.machine:_without_end_of",
+            ("command.last_epoch < group.reserve_epoch", "group.reserve_epoch"),
+        ),
+    ),
+    Mutant(
         name="last-in-sync-replica-removed",
         breaks="The last replica that has all that was acknowledged can be removed.",
         source="RocketMQ 5 cleanBrokerData.",

@@ -164,6 +164,24 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-old-connections-count",
+        breaks="What a slave confirmed before it lost the end of its log lets it in afterwards.",
+        source="A power cut closes no connection; KIP-966, unclean shutdowns.",
+        plant=patch(
+            "broker.switch.in_sync_keeper:InSyncKeeper.on_view",
+            ("and not has_let_in", "and False"),
+        ),
+    ),
+    Mutant(
+        name="switch-lost-end-not-told",
+        breaks="A broker that may have lost the end of its log registers as if it had not.",
+        source="KIP-966, unclean shutdowns; Kafka before it.",
+        plant=patch(
+            "broker.modes.lost_end:may_lack_end",
+            ("mark != _SYNCED and (not boot_id or mark != boot_id)", "False"),
+        ),
+    ),
+    Mutant(
         name="switch-any-id-is-believed",
         breaks="A slave counts as the one that it says it is, whoever it has proven to be.",
         source="Two directories with one key: what one confirms counts for the other.",

@@ -137,6 +137,8 @@ class SimDisk(Hardware):
         super().__init__(rng, trace, host)
         self.life = 0
         """How many processes of this machine have ended."""
+        self._boots = 0
+        """How often it has lost its power."""
         self.writes = 0
         """How often bytes of open files were changed."""
         self.writes_refused = 0
@@ -418,12 +420,17 @@ class SimDisk(Hardware):
             seed: of the choice among them; the disk's own chance if there is none.
         """
         self.crash()
+        self._boots += 1
         random = self._damage_random if seed is None else Random(seed)
         inodes = self._names.inodes()
         entries = self._names.lose_power(mode, random)
         changes = sum(inode.lose_power(mode, random) for inode in inodes)
         self._note_damage(f"power_loss_{mode.value}", "", changes, entries)
         return PowerLoss(changes, entries)
+
+    def boot_id(self) -> str:
+        """Return which time with power this is; see `ledgermq.runtime.disk.Disk.boot_id`."""
+        return f"boot-{self._boots}"
 
     # Looking from outside
 

@@ -54,6 +54,7 @@ class PlainMode:
     """The parts of a broker that exist because it stands alone.
 
     Made once; it attaches the log to the store. Masters and slaves have one, over a log of theirs.
+    ``mark`` is what ``abort`` holds meanwhile.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class PlainMode:
         core: Core,
         log: PlainLog | None = None,
         anomalies: type[Unreplicated] = Unreplicated,
+        *,
+        mark: bytes = b"",
     ) -> None:
         config, tables, store = core.config, core.tables, core.store
         disk, clock, rng, on_fatal = core.machine
@@ -69,6 +72,7 @@ class PlainMode:
         self._store = store
         self._directory = StoreDirectory(config.store_path, disk)
         self._failed = self._loaded = False
+        self._mark = mark
         self._due = asyncio.Event()
         self._state = state = tables.state
         self.snapshot = SharedSnapshot(
@@ -118,7 +122,7 @@ class PlainMode:
             recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),
             index_until=None if self._directory.was_clean else self._directory.times.index,
         )
-        self._directory.mark_unclean()
+        self._directory.mark_unclean(self._mark)
         self._times.last = self._directory.times
         self._loaded = True
 

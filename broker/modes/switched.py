@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.modes.lost_end import loss_mark
 from broker.modes.over_plain import OverPlain, ha_door, is_open_to_strangers
 from broker.modes.plain import PlainMode
 from broker.ports import check_port_free
@@ -45,7 +46,7 @@ class SwitchedMaster(OverPlain):
         self._own_log = log = SwitchMasterLog(
             config.plain_log_config(), role.in_sync, disk=disk, clock=clock, on_fatal=on_fatal
         )
-        super().__init__(PlainMode(core, log))
+        super().__init__(PlainMode(core, log, mark=loss_mark(config, disk)))
         self._epochs = EpochFile(config.store_path, disk)
         self._address = (config.listen_host, config.ha_port)
         door = ha_door(config, self.credentials, core.rng)
@@ -98,6 +99,10 @@ class SwitchedMaster(OverPlain):
         """Take that the in-sync set is another one."""
         self._own_log.look_again()
 
+    def drop_outsiders(self) -> None:
+        """Have slaves that are not in sync connect anew, and confirm anew what they have."""
+        self._ha.drop_outsiders()
+
     def status(self) -> dict[str, Any]:
         """Return the log's view of itself, who follows it, and who is in sync."""
         in_sync = self._role.in_sync
@@ -123,7 +128,7 @@ class SwitchedSlave(OverPlain):
             config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal
         )
         log.cut_from = role.cut_from
-        super().__init__(PlainMode(core, log, Copied))
+        super().__init__(PlainMode(core, log, Copied, mark=loss_mark(config, disk)))
         self._epochs = EpochFile(config.store_path, disk)
         self._client = RemotingClient()
         self._ha = SwitchHaSlave(

@@ -161,7 +161,7 @@ class SwitchingBroker:
         while True:
             try:
                 if not self._registration.is_done:
-                    await self._registration.register()
+                    await self._registration.register(self._progress)
                     await self._beat_once()
                 view = await self._ask()
                 self._heard_ms = self._clock.monotonic_ms()

@@ -41,6 +41,10 @@ class MasterParts(Protocol):
         """Take that the in-sync set is another one."""
         ...
 
+    def drop_outsiders(self) -> None:
+        """Have slaves that are not in sync connect anew, and confirm anew what they have."""
+        ...
+
 
 class InSyncKeeper:
     """Keeps the in-sync set of one master in one epoch."""
@@ -66,7 +70,7 @@ class InSyncKeeper:
         in_sync = self._role.in_sync
         if (view.master, view.epoch) != (self._role.own_id, self._role.epoch):
             return
-        before = in_sync.members
+        before, asked, set_epoch = in_sync.members, in_sync.asked, in_sync.set_epoch
         in_sync.on_decided(view.in_sync, view.set_epoch)
         if not in_sync.is_unclear:
             self._unclear_ms = None
@@ -76,6 +80,10 @@ class InSyncKeeper:
                 ",".join(map(str, sorted(in_sync.members))), in_sync.set_epoch,
             )  # fmt: skip
             self._master.look_again()
+        has_let_in = asked == in_sync.members and before < in_sync.members
+        if in_sync.set_epoch != set_epoch and set_epoch and not has_let_in:
+            # Somebody may have come back without the end of its log.
+            self._master.drop_outsiders()
 
     async def step(self) -> bool:
         """Ask for another set if one is due; return whether the role has to be looked at."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.modes.lost_end import may_lack_end
 from broker.modes.switched import SwitchedMaster, SwitchedSlave
 from ledgermq.runtime.errors import FatalError
 from store.ha.switch.epoch_file import EpochFile
@@ -24,6 +25,10 @@ class LogProgress:
         self._config = config
         self._disk = disk
         self._last = (0, 0)
+        self.may_lack_end = False
+        """Whether the log may have lost its end since a master counted on it."""
+        self.last_epoch = 0
+        """The last epoch that the directory knows of, written in or not."""
 
     def load(self) -> None:
         """Look at the files, of which nobody else may have the directory. Errors: `FatalError`."""
@@ -36,6 +41,7 @@ class LogProgress:
             segments = open_segments(disk, config.plain_log_config())
             end = segments.nonzero_end(segments.start)
             segments.close()
+            self.may_lack_end = may_lack_end(directory, disk)
         except OSError as error:
             message = f"the commit log in {config.commit_log_directory} cannot be read: {error}"
             raise FatalError(message) from error
@@ -43,6 +49,7 @@ class LogProgress:
             directory.leave(clean=False)
         known = clip(epochs.epochs, end)
         self._last = (known[-1].epoch if known else 0, end)
+        self.last_epoch = epochs.epochs[-1].epoch if epochs.epochs else 0
 
     def keep(self, broker: BrokerController) -> None:
         """Remember how far a broker is that is about to stop."""

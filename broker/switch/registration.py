@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,10 +14,13 @@ from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.switch.controllers import Controllers
+    from broker.switch.progress import LogProgress
     from ledgermq.runtime.disk import Disk
     from ledgermq.runtime.rng import Rng
 
 _CODE_BYTES: Final = 16
+
+_log: Final = logging.getLogger(__name__)
 
 
 class NotRegistered(Exception):  # noqa: N818  # says what is
@@ -57,28 +61,32 @@ class Registration:
         """Have the next `register` begin anew."""
         self.is_done = False
 
-    async def register(self) -> None:
-        """Take an id, and tell where this broker is.
+    async def register(self, progress: LogProgress) -> None:
+        """Take an id, and tell where this broker is, and whether its log may have lost its end.
 
         Errors: `Unanswered`, `NotRegistered`; `FatalError` of the own disk.
         """
         identity = await self._have_id()
         config = self._config
+        fields = {
+            "brokerId": str(identity.broker_id),
+            "brokerAddress": config.broker_addr,
+            "brokerHaAddress": config.ha_addr,
+            "registerCheckCode": identity.check_code,
+        }
+        if progress.may_lack_end:
+            fields |= {"brokerMayLackEnd": "true", "lastEpoch": str(progress.last_epoch)}
         answer = await self._controllers.ask(
-            RequestCode.CONTROLLER_REGISTER_BROKER,
-            {
-                "brokerId": str(identity.broker_id),
-                "brokerAddress": config.broker_addr,
-                "brokerHaAddress": config.ha_addr,
-                "registerCheckCode": identity.check_code,
-            },
-            timeout_ms=DECISION_MS,
+            RequestCode.CONTROLLER_REGISTER_BROKER, fields, timeout_ms=DECISION_MS
         )
         if answer.code != ResponseCode.SUCCESS or answer.view is None:
             self._has_id = False
             raise NotRegistered(
                 f"the controllers do not register id {identity.broker_id}: {answer.remark}"
             )
+        if progress.may_lack_end:
+            _log.warning("event=log_may_lack_its_end last_epoch=%d", progress.last_epoch)
+            progress.may_lack_end = False  # they know; until a role begins, a start would find it
         self.epoch = max(self.epoch, answer.view.epoch)
         self.is_done = True
 

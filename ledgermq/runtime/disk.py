@@ -29,6 +29,8 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 _ZEROS: Final = bytes(SCAN_BYTES)
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+"""Linux's; a container has that of its host, whose page cache it uses."""
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Linux's; it lets other threads run meanwhile, as all calls by ctypes do."""
 
@@ -180,6 +182,13 @@ class Disk(Protocol):
         """Return the room on the file system that holds ``path``.
 
         Errors: `OSError` when the system does not tell.
+        """
+        ...
+
+    def boot_id(self) -> str:
+        """Return what names the time since the machine started, empty if that is not known.
+
+        While it is the same, what was written is there, synced or not: only processes have ended.
         """
         ...
 
@@ -419,6 +428,11 @@ class RealDisk:
             return os.stat(path).st_size  # noqa: PTH116  # paths are plain strings here
         except FileNotFoundError:
             return None
+
+    def boot_id(self) -> str:
+        """Return the kernel's name of this boot; see `Disk.boot_id`."""
+        data = self.read(_BOOT_ID_PATH)
+        return "" if data is None else data.decode("ascii", "replace").strip()
 
     def space(self, path: str) -> Space:
         """Return the room on the file system; see `Disk.space`."""

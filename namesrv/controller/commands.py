@@ -87,6 +87,10 @@ class Register(_Command, frozen=True, kw_only=True):
     ha_address: Text = ""
     other_alive: bool = False
     """Whether the broker of this id was heard of lately, at another address."""
+    may_lack_end: bool = False
+    """Whether it may have lost the end of its log since it last confirmed something."""
+    last_epoch: Epoch = 0
+    """Then: the last epoch that its directory knows of."""
 
 
 class AlterInSync(_Command, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ What they keep, and ADR 20 rests on:
 - a master is elected from the in-sync set, unless an administrator or a setting asks for more;
 - nobody but the master of the last epoch changes the in-sync set, and only the set that it knows;
 - a broker that starts is no master, whatever it was before: it may have lost the end of its log;
+- one that may have lost it leaves the in-sync set, unless nobody else is in it;
 - an id is given once, and belongs to one directory.
 
 Source: ReplicasInfoManager of RocketMQ 5; SPEC of elections in its design of the controller mode.
@@ -129,7 +130,29 @@ def _register(group: Group, command: Register) -> Outcome:
     new = replace(known, address=command.address, ha_address=command.ha_address)
     master = NO_MASTER if command.id == group.master else group.master
     changed = replace(group, replicas={**group.replicas, command.id: new}, master=master)
+    if command.may_lack_end and group.master_epoch:
+        if group.in_sync_epoch >= EPOCH_MAX:
+            return _refused(Code.INVALID_REQUEST, "there is no epoch after this one", group)
+        changed = _without_end_of(command, changed)
     return Outcome(Code.SUCCESS, "", changed, changed=changed != group)
+
+
+def _without_end_of(command: Register, group: Group) -> Group:
+    """Return the group once one of it may lack what was acknowledged, as far as others have that.
+
+    The set gets another epoch in any case: a master may have asked to let it in before. Whoever was
+    elected without taking office has acknowledged nothing: those count again who were in sync then.
+    """
+    left = tuple(one for one in group.in_sync if one != command.id)
+    reserve = tuple(one for one in group.reserve if one != command.id)
+    if not left and command.last_epoch < group.reserve_epoch:
+        left, reserve = reserve, ()
+    return replace(
+        group,
+        in_sync=left or group.in_sync,
+        in_sync_epoch=group.in_sync_epoch + 1,
+        reserve=reserve if left else (),
+    )
 
 
 def _alter(group: Group, command: AlterInSync) -> Outcome:
@@ -170,13 +193,21 @@ def _elect(group: Group, command: Elect) -> Outcome:
     if EPOCH_MAX in (group.master_epoch, group.in_sync_epoch):
         return _refused(Code.INVALID_REQUEST, "there is no epoch after this one", group)
     chosen = command.wanted if command.wanted in candidates else candidates[0]
+    epoch = group.master_epoch + 1
+    reserve, reserve_epoch = tuple(one for one in group.in_sync if one != chosen), epoch
+    if chosen not in group.in_sync:
+        reserve = ()
+    elif not reserve:  # elected again: it may not have taken office before, either
+        reserve, reserve_epoch = group.reserve, group.reserve_epoch
     return _changed(
         replace(
             group,
             master=chosen,
-            master_epoch=group.master_epoch + 1,
+            master_epoch=epoch,
             in_sync=(chosen,),
             in_sync_epoch=group.in_sync_epoch + 1,
+            reserve=reserve,
+            reserve_epoch=reserve_epoch,
         )
     )
 
@@ -210,16 +241,19 @@ def _remove(group: Group, command: Remove) -> Outcome:
     if not going:
         return Outcome(Code.SUCCESS, "", group)
     replicas = {one: replica for one, replica in group.replicas.items() if one not in going}
+    reserve = tuple(one for one in group.reserve if one not in going)
     left = _with_in_sync(group, members) if members != group.in_sync else _changed(group)
     if left.group is None or not left.changed:
         return left
-    return _changed(replace(left.group, replicas=replicas))
+    return _changed(replace(left.group, replicas=replicas, reserve=reserve))
 
 
 def _with_in_sync(group: Group, members: tuple[int, ...]) -> Outcome:
     if group.in_sync_epoch >= EPOCH_MAX:
         return _refused(Code.INVALID_REQUEST, "there is no epoch after this one", group)
-    return _changed(replace(group, in_sync=members, in_sync_epoch=group.in_sync_epoch + 1))
+    return _changed(
+        replace(group, in_sync=members, in_sync_epoch=group.in_sync_epoch + 1, reserve=())
+    )
 
 
 def _is_registered(group: Group, one: int) -> bool:

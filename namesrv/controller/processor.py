@@ -72,12 +72,14 @@ class ApplyIdHeader(GroupHeader, rename="camel", kw_only=True):
 
 
 class RegisterHeader(GroupHeader, rename="camel", kw_only=True):
-    """Header of 1003; the last two are ours."""
+    """Header of 1003; all behind the address are ours."""
 
     broker_id: Int64
     broker_address: str
     register_check_code: str = ""
     broker_ha_address: str = ""
+    broker_may_lack_end: bool = False
+    last_epoch: Int64 = 0
 
 
 class AlterHeader(NameHeader, rename="camel", kw_only=True):
@@ -232,7 +234,8 @@ class ControllerProcessor:
         command = Register(
             group=name, cluster=header.cluster_name, id=one, address=header.broker_address,
             check_code=header.register_check_code, ha_address=header.broker_ha_address,
-            other_alive=is_other,
+            other_alive=is_other, may_lack_end=header.broker_may_lack_end,
+            last_epoch=header.last_epoch,
         )  # fmt: skip
         return await self._decide(request, command)
 

@@ -59,6 +59,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Ids, ascending, of those who have all that was acknowledged; empty before any master."""
     in_sync_epoch: int = 0
     """How often the in-sync set has changed."""
+    reserve: tuple[int, ...] = ()
+    """Who else was in sync before the election of the one that is now; empty once it has changed
+    the set: it has taken office."""
+    reserve_epoch: int = 0
+    """The epoch of that election."""
 
     def problem(self) -> str:
         """Return what makes it impossible, empty if nothing does."""
@@ -76,6 +81,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (0 <= self.in_sync_epoch <= EPOCH_MAX, "an epoch that cannot be"),
             (self.in_sync == tuple(sorted(set(self.in_sync))), "an in-sync set out of order"),
             (set(self.in_sync) <= set(ids), "an in-sync replica that is not known"),
+            (self.reserve == tuple(sorted(set(self.reserve))), "a reserve out of order"),
+            (set(self.reserve) <= set(ids) - set(self.in_sync), "a reserve that cannot be"),
+            (0 <= self.reserve_epoch <= self.master_epoch, "an epoch that cannot be"),
             (self.master in (NO_MASTER, *self.in_sync), "a master that is not in sync"),
             (bool(self.in_sync) == bool(self.master_epoch), "an in-sync set without an epoch"),
         )

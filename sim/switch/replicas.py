@@ -58,6 +58,8 @@ class Replica:
         self.key = NONE
         self.committed = 0
         self.is_wiped = False
+        self.may_lack_end = False
+        """Whether it has lost its power under ASYNC_FLUSH, and was not let in since."""
 
     @property
     def running(self) -> BrokerController:
@@ -138,6 +140,7 @@ class Replicas:
     served_name: Final = "A40 answer of a replica"
     fence_name: Final = "A30 two masters of one epoch"
     epochs_name: Final = "A34 epochs of a log"
+    short_name: Final = "A36 elected without the end of its log"
     grown_name: Final = "A36 in sync without what was acknowledged"
 
     def __init__(  # noqa: PLR0913 - what a world knows
@@ -168,6 +171,8 @@ class Replicas:
         """By position, what may never be lost."""
         self.replaced: set[tuple[str, int, int]] = set()
         """Places in queues whose messages were lost, as they may be."""
+        self.in_force: frozenset[int] = frozenset()
+        """Ids of who was in sync when the last master that took office was followed by another."""
         self.excused = 0
         """How many times a master began that had lost something, as it may."""
 
@@ -205,6 +210,7 @@ class Replicas:
     def on_power_loss(self, name: str) -> None:
         """A broker that has been killed loses what it has not synced."""
         broker = self.brokers[name]
+        broker.may_lack_end = broker.may_lack_end or not broker.is_synced
         changes, names = broker.disk.unsynced()
         if not broker.is_synced and (changes or names):
             broker.copy.is_damaged = True
@@ -241,6 +247,7 @@ class Replicas:
                 f"{decided} is the master",
             )
         self._check_kept(broker)
+        broker.may_lack_end = False
         broker.line = self.book.begin(epoch, broker.copy)
         broker.copy.lines = {broker.line.number}
         broker.copy.is_damaged = False
@@ -267,6 +274,7 @@ class Replicas:
                 f"what lies at {first} was {one.how} "
                 f"{(self._now_ns() - one.told_ns) // NS_PER_MS} ms before",
             )
+        self._check_nobody_has_it(broker, first)
         self.excused += 1
         self._count("ends_lost")
         for at in lost:
@@ -276,6 +284,18 @@ class Replicas:
             self.replaced |= {
                 (*row.queue, row.offset) for at, row in line.rows.items() if at >= first
             }
+
+    def _check_nobody_has_it(self, broker: Replica, first: int) -> None:
+        """No other one that was in sync has what a new master has lost. Errors: `Violation`."""
+        for other in self.brokers.values():
+            is_whole = not (other.copy.is_damaged or other.may_lack_end)
+            if other is not broker and other.disk_id in self.in_force and is_whole:
+                raise Violation(
+                    self.short_name,
+                    f"{broker.name} begins epoch {broker.epoch} with a log that ends at "
+                    f"{broker.copy.end}: it has lost what lies at {first} with its power, and "
+                    f"{other.name}, which was in sync, has not",
+                )
 
     # Looks
 
@@ -399,12 +419,26 @@ class Replicas:
     @guarded
     def on_decided(self, before: Group | None, after: Group) -> None:
         """The controllers have changed something: whoever is in sync has what counted."""
+        self._note_change(before, after)
         if before is not None and before.in_sync == after.in_sync:
             return
         if before is not None and before.master_epoch == after.master_epoch:
             grown = len(after.in_sync) > len(before.in_sync)
             self._count("sets_grown" if grown else "sets_shrunk")
         self._check_members(self.members(after), "is let in, or stays,")
+
+    def _note_change(self, before: Group | None, after: Group) -> None:
+        """Remember whose log counted last, and who has been let in."""
+        if before is None:
+            return
+        if before.master_epoch < after.master_epoch:
+            if self.book.of_epoch(before.master_epoch) is not None:
+                self.in_force = frozenset(before.in_sync)
+            return
+        came = set(after.in_sync) - {*before.in_sync, *before.reserve}
+        for broker in self.brokers.values():
+            if broker.disk_id in came:
+                broker.may_lack_end = False
 
     def _check_members(self, members: Iterable[Replica], what: str) -> None:
         """Whoever is in sync has all that counted: its log is the beginning of a master's."""

@@ -74,9 +74,16 @@ class StoreDirectory:
                 self.path, self.times.physic, self.times.logics, self.times.index,
             )  # fmt: skip
 
-    def mark_unclean(self) -> None:
-        """Make ``abort``: from now on, until `leave`, a crash is known as one."""
-        self._replace(ABORT_FILE, b"")
+    def mark_unclean(self, mark: bytes = b"") -> None:
+        """Make ``abort``: from now on, until `leave`, a crash is known as one.
+
+        ``mark``: what it holds, for `read_mark`; RocketMQ looks at its name only.
+        """
+        self._replace(ABORT_FILE, mark)
+
+    def read_mark(self) -> bytes:
+        """Return what ``abort`` holds, nothing where it is not there. Errors: `OSError`."""
+        return self._disk.read(f"{self.path}/{ABORT_FILE}") or b""
 
     def lower_times(self, limit: int = 0) -> None:
         """Promise no more than ``limit`` (ms): units behind it are about to be cut, or made again.

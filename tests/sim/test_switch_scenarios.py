@@ -82,7 +82,16 @@ KILLED_AGAIN_AND_AGAIN = plan(
 )
 """apache/rocketmq 7689: masters are killed one after the other."""
 
+END_LOST_WITH_THE_POWER = plan(
+    event(FaultKind.POWER_LOSS, "follower", 9_500, 300, mode="lost"),
+    event(FaultKind.CRASH, "leader", 9_600, 5_000),
+    flush="ASYNC_FLUSH",
+    rate=60.0,
+)
+"""KIP-966, unclean shutdown: an in-sync replica comes back without its end, and the master dies."""
+
 PLANS = {
+    "KIP-966-unclean": END_LOST_WITH_THE_POWER,
     "KIP-101-1": FOLLOWER_COMES_BACK_AND_LEADS,
     "KIP-101-2": BOTH_WROTE,
     "KIP-966": LAST_ONE_STANDING,
@@ -112,6 +121,11 @@ def test_reported_loss_does_not_happen_here(name):
             "KIP-966",
             ALL["controller-elects-whoever-lives"],
             "A36 elected from outside the in-sync set",
+        ),
+        (
+            "KIP-966-unclean",
+            ALL["lost-end-stays-in-sync"],
+            "A36 elected without the end of its log",
         ),
         (
             "5663",

@@ -108,6 +108,18 @@ class SwitchHaMaster(HaMaster):
                 self.on_closed(one, "it has come again")  # from now on it says nothing any more
         self._in_sync.on_connected(link.slave_id, self.clock.monotonic_ms())
 
+    def drop_outsiders(self) -> None:
+        """Close the connections of slaves that are not in sync; what they confirmed is forgotten.
+
+        The controllers may have taken one out, or have refused to let it in, because it has lost
+        the end of its log: over a connection from before nobody would hear of that.
+        """
+        for link in list(self._links):
+            one = link.slave_id if isinstance(link, SwitchSlaveLink) else 0
+            if one and one not in self._in_sync.members:
+                link.close()
+                self.on_closed(link, "it is not in sync, and has to come again")
+
     def on_closed(self, link: SlaveLink, reason: str) -> None:
         """Take that a connection is gone."""
         super().on_closed(link, reason)

@@ -21,6 +21,10 @@ ADDRESS = "127.0.0.1:1"
 
 class Master:
     committed = 0
+    dropped = 0
+
+    def drop_outsiders(self) -> None:
+        self.dropped += 1
 
     def look_again(self) -> None:
         pass
@@ -40,7 +44,8 @@ class Bench:
         self.in_sync.on_connected(2, 1_000)
         self.in_sync.on_confirmed(2, 500, 1_000, 500)
         role = AsMaster(own_id=1, epoch=7, in_sync=self.in_sync)
-        self.keeper = InSyncKeeper(role, self, self.clock, Master())
+        self.master = Master()
+        self.keeper = InSyncKeeper(role, self, self.clock, self.master)
         self.answer = answer
 
     async def ask(self, *_):
@@ -93,6 +98,24 @@ def test_a_master_that_learned_the_decision_otherwise_is_not_stuck():
     bench.clock.now_ms += 2 * UNCLEAR_MS
     assert bench.in_sync.members == {1, 2}
     assert not bench.keeper.is_stuck
+
+
+def test_slaves_confirm_anew_after_a_change_that_the_master_has_not_asked_for():
+    def granted(bench):
+        return Answer(ResponseCode.SUCCESS, "", view(bench.in_sync.asked, 2), {})
+
+    bench = Bench(granted)
+    bench.step()
+    assert (bench.in_sync.members, bench.master.dropped) == ({1, 2}, 0)
+    bench.keeper.on_view(view((1,), 3))  # 2 has come back without the end of its log
+    assert bench.master.dropped == 1
+    bench.keeper.on_view(view((1,), 3))
+    assert bench.master.dropped == 1
+    bench.keeper.on_view(view((1,), 4))  # once more; it was not let in meanwhile
+    assert bench.master.dropped == 2
+    with planted(BY_TESTS["switch-old-connections-count"]):
+        bench.keeper.on_view(view((1,), 5))
+        assert bench.master.dropped == 2
 
 
 def test_one_that_hears_nothing_is_stuck_after_a_while():

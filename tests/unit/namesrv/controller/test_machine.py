@@ -135,6 +135,83 @@ def test_who_is_not_heard_of_comes_into_no_in_sync_set():
         assert with_master().apply(alter(1, 1, 2, (1, 2, 3), (1, 2))).code is Code.SUCCESS
 
 
+def cut(number, last_epoch=0):
+    """Return the registration of a replica that may have lost the end of its log."""
+    return register(number, may_lack_end=True, last_epoch=last_epoch)
+
+
+def test_who_may_lack_the_end_of_its_log_leaves_the_set_before_it_may_be_elected():
+    machine = with_master()
+    group = machine.apply(cut(2)).group
+    assert (group.master, group.in_sync, group.in_sync_epoch) == (1, (1,), 3)
+    assert machine.apply(elect(1, 2)).code is Code.MASTER_NOT_AVAILABLE
+    former = with_master().apply(cut(1)).group
+    assert (former.master, former.in_sync) == (0, (2,))
+    with planted(BY_TESTS["lost-end-stays-in-sync"]):
+        machine = with_master()
+        machine.apply(cut(2))
+        assert machine.apply(elect(1, 2)).code is Code.SUCCESS
+
+
+def test_the_last_one_in_sync_stays_also_without_the_end_of_its_log():
+    machine = with_master()
+    machine.apply(cut(1))
+    assert machine.apply(cut(2)).group.in_sync == (2,)
+    assert machine.apply(elect(1, 1, 2)).group.master == 2
+
+
+def test_one_that_may_lack_its_end_is_let_in_by_no_request_from_before():
+    machine = with_master()
+    assert machine.apply(cut(3)).group.in_sync == (1, 2)
+    assert machine.apply(alter(1, 1, 2, (1, 2, 3))).code is Code.FENCED_IN_SYNC_EPOCH
+    assert machine.apply(alter(1, 1, 3, (1, 2, 3))).code is Code.SUCCESS
+    with planted(BY_TESTS["lost-end-let-in-by-an-earlier-request"]):
+        machine = with_master()
+        machine.apply(cut(3))
+        assert machine.apply(alter(1, 1, 2, (1, 2, 3))).code is Code.SUCCESS
+
+
+def elected_in_absence(*, again=False):
+    """Return a machine that elected 2, which had lost its power: 1 was in sync, and is gone."""
+    machine = with_master()
+    assert machine.apply(elect(1, 2)).group.reserve == (1,)
+    if again:
+        machine.apply(register(2))
+        assert machine.apply(elect(2, 2)).group.master_epoch == 3
+    return machine
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_who_never_took_office_gives_way_to_those_that_were_in_sync_before(again):
+    machine = elected_in_absence(again=again)
+    group = machine.apply(cut(2, last_epoch=1)).group
+    assert (group.master, group.in_sync, group.reserve) == (0, (1,), ())
+    assert machine.apply(elect(group.master_epoch, 1, 2)).group.master == 1
+    with planted(BY_TESTS["elected-in-absence-has-the-office"]):
+        assert elected_in_absence(again=again).apply(cut(2, last_epoch=1)).group.in_sync == (2,)
+
+
+def test_who_took_office_stays_in_sync_alone():
+    assert elected_in_absence().apply(cut(2, last_epoch=2)).group.in_sync == (2,)
+    machine = elected_in_absence()
+    machine.apply(alter(2, 2, 3, (1, 2)))
+    machine.apply(alter(2, 2, 4, (2,)))
+    assert machine.apply(cut(2, last_epoch=1)).group.in_sync == (2,), "it has let somebody in"
+    with planted(BY_TESTS["reserve-of-a-master-in-office"]):
+        assert elected_in_absence().apply(cut(2, last_epoch=2)).group.in_sync == (1,)
+
+
+def test_of_a_reserve_nobody_counts_that_lost_its_end_or_was_removed():
+    machine = elected_in_absence()
+    machine.apply(cut(1))
+    assert machine.apply(cut(2, last_epoch=1)).group.in_sync == (2,)
+    machine = elected_in_absence()
+    machine.apply(Remove(group="a", ids=(1,), alive=()))
+    assert machine.apply(cut(2, last_epoch=1)).group.in_sync == (2,)
+    outside = with_master()
+    assert outside.apply(elect(1, 3, unclean=True)).group.reserve == ()
+
+
 def test_the_same_set_again_changes_nothing():
     outcome = with_master().apply(alter(1, 1, 2, (2, 1)))
     assert (outcome.code, outcome.changed, outcome.group.in_sync_epoch) == (Code.SUCCESS, False, 2)

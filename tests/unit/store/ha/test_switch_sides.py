@@ -357,3 +357,6 @@ def test_a_master_counts_what_a_known_slave_confirms_in_its_epoch(tmp_path: Path
         master.on_report()
         assert in_sync.limit(end) == end
     assert in_sync.wanted(end, 10**12) == {1}
+    in_sync.on_decided((1,), 2)
+    master.drop_outsiders()
+    assert not in_sync.follows(2), "what lets it in, it has to confirm over another connection"
