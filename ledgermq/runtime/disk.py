@@ -21,7 +21,6 @@ from typing import Final, NamedTuple, Protocol
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 
 Buffer = bytes | bytearray | memoryview
-
 IOV_MAX: Final = 1024
 """Most buffers one ``pwritev`` takes on Linux."""
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
@@ -29,8 +28,6 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 _ZEROS: Final = bytes(SCAN_BYTES)
-_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
-"""Linux's; a container has that of its host, whose page cache it uses."""
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Linux's; it lets other threads run meanwhile, as all calls by ctypes do."""
 
@@ -186,10 +183,7 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Return what names the time since the machine started, empty if that is not known.
-
-        While it is the same, what was written is there, synced or not: only processes have ended.
-        """
+        """Return what names this boot (empty: unknown): in it unsynced writes are not lost."""
         ...
 
 
@@ -430,9 +424,8 @@ class RealDisk:
             return None
 
     def boot_id(self) -> str:
-        """Return the kernel's name of this boot; see `Disk.boot_id`."""
-        data = self.read(_BOOT_ID_PATH)
-        return "" if data is None else data.decode("ascii", "replace").strip()
+        """Return Linux's name of this boot, in a container its host's; see `Disk.boot_id`."""
+        return (self.read("/proc/sys/kernel/random/boot_id") or b"").decode("ascii").strip()
 
     def space(self, path: str) -> Space:
         """Return the room on the file system; see `Disk.space`."""
