@@ -139,7 +139,7 @@ def test_partial_frames_of_all_connections_are_bounded():
         half = (15_000_000).to_bytes(4, "big") + bytes(1_000_000)
         senders = [await w.raw(half) for _ in range(3)]
         ends = [asyncio.ensure_future(reader.read()) for reader, _ in senders]
-        gone, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        gone, _ = await asyncio.wait(ends, timeout=10, return_when=asyncio.FIRST_COMPLETED)
         assert gone
         for _, writer in senders:
             writer.close()
