@@ -119,6 +119,12 @@ MASTER_SLAVE: Final = (
         ),
     ),
     Mutant(
+        name="ha-begins-anywhere",
+        breaks="An empty slave begins where the positions of its log soon fit no report.",
+        source="spec/wire.md: a report is a signed 64-bit number.",
+        plant=patch("store.ha.intake:Intake._begin", ("if position > HA_BEGIN_MAX:", "if False:")),
+    ),
+    Mutant(
         name="ha-record-unchecked",
         breaks="A slave writes what is no record, or has another CRC.",
         source="RocketMQ HAClient writes whatever comes.",

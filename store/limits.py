@@ -17,6 +17,10 @@ HA_RECORD_BYTES_MAX: Final = Limit(
     16 * 1024 * 1024, "a record that comes over the HA stream", Unit.BYTES, Scope.CONNECTION,
     "closed",
 )  # fmt: skip
+HA_BEGIN_MAX: Final = Limit(
+    1 << 62, "position at which an empty slave's log begins", Unit.VALUE, Scope.CONNECTION,
+    "closed",
+)  # fmt: skip
 HA_SLAVES_MAX: Final = Limit(
     32, "connections of slaves to a master", Unit.COUNT, Scope.PROCESS, "closed"
 )
@@ -40,6 +44,7 @@ LIMITS: Final = (
     SKIPPED_MAX,
     HA_TRANSFER_BYTES_MAX,
     HA_RECORD_BYTES_MAX,
+    HA_BEGIN_MAX,
     HA_SLAVES_MAX,
     HA_PROOF_MS,
     HA_COMPLAINTS_MAX,

@@ -11,6 +11,7 @@ from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.ha.assembly import Assembly, Run
 from store.ha.codec import BadStream, Piece
 from store.ha.slave_log import SlaveLog
+from store.limits import HA_BEGIN_MAX
 
 
 class Diverged(BadStream):
@@ -79,6 +80,8 @@ class Intake:
     def _begin(self, position: int) -> None:
         """Let an empty log begin where the master's last file does."""
         log = self._log
+        if position > HA_BEGIN_MAX:
+            raise BadStream(f"no log begins at position {position}")
         if position % log.config.segment_bytes:
             raise BadStream(
                 f"it begins at position {position}, which is no multiple of"

@@ -232,6 +232,18 @@ def test_an_empty_slave_begins_where_the_master_sends_from(tmp_path: Path) -> No
     log_worker(main)
 
 
+def test_an_empty_slave_begins_nowhere_near_the_last_position(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = slave_log(tmp_path)
+        begin = (2**63 - 2**30) // SEGMENT * SEGMENT
+        with pytest.raises(BadStream, match=f"no log begins at position {begin}"):
+            taken(log, Intake(log), record(begin), begin)
+        assert log.is_blank
+        assert list(tmp_path.iterdir()) == []
+
+    log_worker(main)
+
+
 def log_worker(main: Callable[[], Any]) -> None:
     asyncio.run(main())
 
@@ -431,6 +443,10 @@ CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
     (
         BY_TESTS["ha-dispatch-at-the-old-beginning"],
         test_an_empty_slave_begins_where_the_master_sends_from,
+    ),
+    (
+        BY_TESTS["ha-begins-anywhere"],
+        test_an_empty_slave_begins_nowhere_near_the_last_position,
     ),
     (BY_TESTS["ha-other-log-followed"], test_a_slave_compares_its_last_record),
     (BY_TESTS["ha-reported-before-written"], test_a_slave_confirms_what_it_has_written),

@@ -279,15 +279,20 @@ def test_a_slave_counts_what_is_confirmed_and_no_more(tmp_path: Path) -> None:
         assert counted(slave)[0] == slave.ends[3]
 
 
-def test_a_slave_that_says_another_id_than_it_has_proven_is_refused(tmp_path: Path) -> None:
-    in_sync = InSync(1, 1_000)
-    in_sync.on_decided((1, 2), 1)
+def running_log(tmp_path: Path, in_sync: InSync) -> SwitchMasterLog:
     log = SwitchMasterLog(
         config(tmp_path), in_sync, disk=RealDisk(), clock=SystemClock(), on_fatal=fail
     )
     log.open()
     log._user = Heard()
     log._running = True
+    return log
+
+
+def test_a_slave_that_says_another_id_than_it_has_proven_is_refused(tmp_path: Path) -> None:
+    in_sync = InSync(1, 1_000)
+    in_sync.on_decided((1, 2), 1)
+    log = running_log(tmp_path, in_sync)
     key = os.urandom(32)
     master = SwitchHaMaster(
         HaConfig(), log, SystemClock(), ("127.0.0.1", 0), door_of("0", key), in_sync
@@ -314,12 +319,7 @@ def test_a_slave_that_says_another_id_than_it_has_proven_is_refused(tmp_path: Pa
 def test_a_master_counts_what_a_known_slave_confirms_in_its_epoch(tmp_path: Path) -> None:
     in_sync = InSync(1, 1_000)
     in_sync.on_decided((1, 2), 1)
-    log = SwitchMasterLog(
-        config(tmp_path), in_sync, disk=RealDisk(), clock=SystemClock(), on_fatal=fail
-    )
-    log.open()
-    log._user = Heard()
-    log._running = True
+    log = running_log(tmp_path, in_sync)
     master = SwitchHaMaster(HaConfig(), log, SystemClock(), ("127.0.0.1", 0), door_of("1"), in_sync)
     master.epochs = (Epoch(4, 0),)
     master._server = object()  # type: ignore[assignment]  # it listens
