@@ -11,7 +11,7 @@ import contextlib
 from argparse import ArgumentTypeError
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -167,22 +167,11 @@ def demo(
     is_watched = watch or stop_on is not None
     _need_for_a_run(spark=(not no_spark or is_watched) and cluster is None)
     if cluster is not None:
-        if backend is not Backend.DOCKER:
-            raise typer.BadParameter(
-                "sample clusters need --backend docker", param_hint="--cluster"
-            )
-        from chaos.samples import main as walk
-
-        _refuse_options_of_a_run(context)
-        raise typer.Exit(walk(cluster.value))
+        _walk_through(context, cluster, backend)
+    if mutant is not None:
+        _refuse_unknown_bug(mutant)
     from chaos.demo import main
-    from mutants.patches import ALL
 
-    if mutant is not None and mutant not in ALL:
-        raise typer.BadParameter(
-            f"{mutant} is no planted bug; there are {', '.join(sorted(ALL))}",
-            param_hint="--break",
-        )
     given: dict[str, object] = {"--break": mutant, "--seed": seed, "--seconds": seconds}
     given |= {"--rate": rate, "--out": out}
     given |= {"--spark-limit": spark_limit, "--workload": workload}
@@ -195,6 +184,26 @@ def demo(
         if value is not None:
             arguments += [name, str(value)]
     raise typer.Exit(main(arguments))
+
+
+def _walk_through(context: typer.Context, cluster: Cluster, backend: Backend) -> NoReturn:
+    """Start a sample cluster, show it, and exit. Errors: `typer.BadParameter`."""
+    if backend is not Backend.DOCKER:
+        raise typer.BadParameter("sample clusters need --backend docker", param_hint="--cluster")
+    from chaos.samples import main
+
+    _refuse_options_of_a_run(context)
+    raise typer.Exit(main(cluster.value))
+
+
+def _refuse_unknown_bug(name: str) -> None:
+    """Refuse the name of a planted bug that there is not. Errors: `typer.BadParameter`."""
+    from mutants.patches import ALL
+
+    if name not in ALL:
+        raise typer.BadParameter(
+            f"{name} is no planted bug; there are {', '.join(sorted(ALL))}", param_hint="--break"
+        )
 
 
 def _refuse_options_of_a_run(context: typer.Context) -> None:
