@@ -236,6 +236,8 @@ def watch(session: SparkSession, run: Path, say: Say, stop: Stop) -> Stream:
         if (error := query.exception()) is not None:
             raise error
     finally:
+        if stop.by:  # Spark would trace each task that the end cuts short
+            session.sparkContext.setLogLevel("OFF")
         query.stop()
     say({
         "what": "end", "whole": stream.whole, "rows": stream.rows, "alarms": stream.alarms,

@@ -42,14 +42,15 @@ def recorded(run):
         lock.close()
 
 
-def begun(run):
-    """Start to watch; return the process once it has seen something."""
-    process = subprocess.Popen(
-        [*COMMAND, str(run.run), "--json"], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+def begun(run, errors):
+    """Start to watch, ``errors`` its stderr; return the process once it has seen something."""
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [*COMMAND, str(run.run), "--json"], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=stderr,
+        )  # fmt: skip
     first = process.stdout.readline()
-    assert json.loads(first)["what"] == "batch", first + process.stdout.read()
+    assert json.loads(first)["what"] == "batch", first + errors.read_text()
     return process
 
 
@@ -85,8 +86,9 @@ def test_a_run_that_died_is_told_as_far_as_it_came(tmp_path):
 def test_a_watch_is_alone_until_it_is_interrupted(tmp_path, number, code):
     run = Recording(tmp_path / "run")
     run.traffic(5, 1)
+    errors = tmp_path / "stderr"
     with recorded(run):
-        process = begun(run)
+        process = begun(run, errors)
         try:
             second = watch(run.run)
             assert second.returncode == 254, second
@@ -95,10 +97,10 @@ def test_a_watch_is_alone_until_it_is_interrupted(tmp_path, number, code):
             rest, _ = process.communicate(timeout=LIMIT_S)
         finally:
             process.kill()
-    assert process.returncode == code, rest
+    assert process.returncode == code, rest + errors.read_text()
     end = json.loads(rest.splitlines()[-1])
     assert (end["what"], end["whole"], end["why"]) == ("end", False, "interrupted")
-    assert "Traceback" not in rest
+    assert "Traceback" not in errors.read_text()
     assert not any((run.run / "watch" / name).exists() for name in SCRATCH)
 
 
