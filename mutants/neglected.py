@@ -64,4 +64,49 @@ NEGLECTED: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="one-retry-less",
+        breaks="A send is tried again once less than its producer is set to.",
+        source="RocketMQ DefaultMQProducerImpl: 1 + retryTimesWhenSendFailed attempts.",
+        plant=patch(
+            "ledgermq.client.delivery:Delivery.after",
+            (
+                "self._retries > self._sender.config.retry_times",
+                "self._retries >= self._sender.config.retry_times",
+            ),
+        ),
+    ),
+    Mutant(
+        name="immunity-in-milliseconds",
+        breaks="The seconds for which nobody is to be asked for a half count as milliseconds.",
+        source="RocketMQ TransactionalMessageServiceImpl.getImmunityTime: seconds.",
+        plant=patch(
+            "broker.transactions.service:Transactions._is_due",
+            ("min(half.immunity_s * 1_000,", "min(half.immunity_s,"),
+        ),
+    ),
+    Mutant(
+        name="paused-is-dropped",
+        breaks="What waits of a queue that is paused is dropped when somebody polls.",
+        source="RocketMQ DefaultLitePullConsumerImpl: a paused queue keeps what was pulled.",
+        plant=patch(
+            "ledgermq.client.polled:Polled.take",
+            ("self._waiting.extendleft(reversed(put_back))", "pass"),
+        ),
+    ),
+    Mutant(
+        name="paused-is-given-out",
+        breaks="A poll gives out what was pulled of a queue before it was paused.",
+        source="RocketMQ DefaultLitePullConsumerImpl.poll after pause.",
+        plant=patch("ledgermq.client.polled:Polled.take", ("if one.queue in paused:", "if False:")),
+    ),
+    Mutant(
+        name="kept-counts-as-finished",
+        breaks="What a listener wants again, and a broker refuses to take back, is committed past.",
+        source="RocketMQ ConsumeMessageConcurrentlyService: what is not sent back stays.",
+        plant=patch(
+            "ledgermq.client.consume:ConsumeService._hand_back",
+            ("kept.append(message)", "process_queue.finish([message])"),
+        ),
+    ),
 )

@@ -95,6 +95,7 @@ class FurtherApp:
             self._go_on("step", None),
             self._go_on("new topic", self._send_to_new, NEW_TOPIC_STEPS),
         )
+        self._poller.resume()
         await asyncio.gather(*self._tasks)
         for asker in self._askers:  # with everything healed, each gets its reply
             self._replied = 0

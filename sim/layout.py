@@ -9,6 +9,7 @@ from broker.delay_levels import DELAY_LEVELS
 from dledger.config import FlushDiskType
 from ledgermq.client.config import ClientConfig
 from sim.faults.plan import MEMBERS
+from sim.faults.strain import RETRY_TIMES
 from sim.oracles.alone_disk import LogFiles
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.record import AUDITOR
@@ -104,7 +105,7 @@ class Layout:
 
     def client_config(self, name: str) -> ClientConfig:
         """Return the settings of a producer or consumer."""
-        host = self.hosts[name]
+        host, strain = self.hosts[name], self.plan.workload.strain
         return ClientConfig(
             namesrv_addrs=tuple(self.namesrv_addrs()),
             group="senders",
@@ -113,6 +114,7 @@ class Layout:
             process_id=host.number,
             compress_over_bytes=self.plan.workload.compress_over,
             send_timeout_ms=SEND_TIMEOUT_MS,
+            retry_times=RETRY_TIMES if strain is None else strain.retry_times,
         )
 
     def alone_config(self) -> SimBrokerConfig:

@@ -69,9 +69,10 @@ class PayApp:
     async def run(self, operations: Sequence[Op]) -> None:
         """Carry out operations at their times."""
         self._left = len(operations)
-        # Java's producers ask for no immunity either: brokers ask while local transactions run.
+        # Java's producers ask for no immunity: brokers ask while local transactions run.
+        options = TransactionOptions(check_immunity_s=self._settings.immunity_s)
         producer = TransactionProducer(
-            self._config, self, TransactionOptions(check_immunity_s=0),
+            self._config, self, options,
             clock=self._machine.clock, rng=self._rng.split("producer"),
         )  # fmt: skip
         await producer.start()

@@ -21,6 +21,8 @@ POLL_GROUP: Final = "pollers"
 POLL_S: Final = 0.5
 COMMIT_MS: Final = 300
 SEEK_BACK_MAX: Final = 12
+PAUSE_ENDS_P: Final = 0.3
+"""How probable it is that a queue that is paused goes on at a poll."""
 
 
 class Poller:
@@ -48,6 +50,7 @@ class Poller:
         )
         self.consumer.subscribe(TOPIC)
         self._positions: dict[MessageQueue, int] = {}
+        self._paused: MessageQueue | None = None
         self._listen()
 
     def _listen(self) -> None:
@@ -90,12 +93,31 @@ class Poller:
             await consumer.seek(queue, offset)
             self._judge.on_moved(queue, offset)
             self._validators.record.count("seeks")
+        self._pause(rng.split("pause"))
         self._judge.on_done()
         messages = await consumer.poll(POLL_S, rng.split("count").choice(settings.poll_counts))
         self._take(messages)
         if settings.manual and rng.split("commit").chance(0.5):
             self._judge.on_done()
             await consumer.commit()
+
+    def _pause(self, rng: Any) -> None:  # noqa: ANN401  # a stream
+        """Pause a queue at times, and let it go on some polls later."""
+        if self._paused is not None:
+            if rng.split("end").chance(PAUSE_ENDS_P):
+                self.resume()
+        elif self._positions and rng.split("on").chance(self._settings.pause_p):
+            self._paused = rng.split("queue").choice(sorted(self._positions))
+            self.consumer.pause([self._paused])
+            self._judge.on_paused(self._paused)
+            self._validators.record.count("pauses")
+
+    def resume(self) -> None:
+        """Let the queue that is paused go on."""
+        if self._paused is not None:
+            self.consumer.resume([self._paused])
+        self._paused = None
+        self._judge.on_paused(None)
 
     def _take(self, messages: Sequence[MessageExt]) -> None:
         given: list[tuple[MessageQueue, int]] = []

@@ -20,7 +20,7 @@ from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from sim.context import CURRENT, Process
 from sim.dropping import Dropping
-from sim.health import Health
+from sim.health import NS_PER_MS, Health
 from sim.judges import Judges
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE, Layout
 from sim.machines import Machines
@@ -38,6 +38,7 @@ from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
 from sim.programs import plan_crashes, run_client
 from sim.record import Record
+from sim.refusals import Refusals
 from sim.taps import Taps
 from sim.transport import RESET
 from sim.validators import Validators
@@ -85,6 +86,11 @@ class World(Machines):
         self.findings: Findings = self.watch.findings
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
+        self._refusals = Refusals(
+            0.0 if plan.workload.strain is None else plan.workload.strain.refused_p,
+            lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
+            lambda: self.record.count("refused"),
+        )
         self._follow_clients()
         self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
         self.clients_oracle.requests_of = self.library.possible
@@ -259,6 +265,7 @@ class World(Machines):
         if not is_alone:
             self._watch(name, process, controller)
         self.dropping.listen(name, controller)
+        self._refusals.listen(controller, host.rng.split(f"refusals{host.incarnation}"))
         try:
             await controller.start()
             self.dropping.on_started(name, controller)

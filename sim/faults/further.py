@@ -29,6 +29,8 @@ class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One host; what else it says of members counts for none of them."""
     seek_p: float = 0.1
     """How often a poll comes behind a seek."""
+    pause_p: float = 0.0
+    """How often a queue is paused for some polls."""
     manual: bool = False
     """Whether what was polled is committed by a call of its own."""
     poll_counts: tuple[Positive, ...] = (3, 32)
@@ -53,6 +55,7 @@ def draw_further(rng: SplitRng) -> Further | None:
     return Further(
         every_ms=rng.split("every").choice((50, 150, 400)),
         seek_p=rng.split("seeks").choice((0.0, 0.1, 0.3)),
+        pause_p=rng.split("pauses").choice((0.0, 0.0, 0.4)),
         manual=rng.split("manual").chance(0.4),
         poll_counts=rng.split("counts").choice(((1,), (3, 32), (100,))),
         reset_p=rng.split("resets").choice((0.0, 0.05, 0.1)),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 STRAIN: Final = "strain"
 """The stream that it is drawn from."""
 STRAIN_P: Final = 0.15
+RETRY_TIMES: Final = 2
+"""As producers are set by default."""
 BATCH_SEGMENT_BYTES: Final = 64 * 1024
 """A batch lies in one segment: in smaller ones there are no larger batches."""
 
@@ -42,8 +44,12 @@ class Strain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint_ms: Count = 0
     """How often queues are noted, as a period that is shorter than that in which logs are synced:
     a log that loses its end begins from an earlier note."""
+    refused_p: float = 0.0
+    """How many of the puts are refused, as if too much waited for a majority."""
     stop_every_ms: Count = 0
     """How often a broker is stopped in good order, as a mean."""
+    retry_times: Count = RETRY_TIMES
+    """How often a producer tries a send again that a broker refused, or did not answer."""
 
 
 def draw_strain(rng: SplitRng, segment_bytes: int) -> Strain | None:
@@ -60,5 +66,7 @@ def draw_strain(rng: SplitRng, segment_bytes: int) -> Strain | None:
         forth_again=rng.split("forth").chance(0.7),
         spans=rng.split("spans").chance(0.5),
         checkpoint_ms=rng.split("checkpoints").choice((0, 0, 60)),
+        refused_p=rng.split("refusals").choice((0.0, 0.02, 0.2)),
         stop_every_ms=rng.split("stops").choice((0, 1_500, 4_000)),
+        retry_times=rng.split("retries").choice((0, 1, RETRY_TIMES, RETRY_TIMES, 5)),
     )

@@ -101,6 +101,8 @@ class Transactional(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     check_ms: Positive = 1_000
     """How often brokers ask, and how old a half is then."""
     check_max: Positive = 3
+    immunity_s: Count = 0
+    """How long nobody is to be asked, as producers say themselves; 0: they do not."""
 
 
 class Traffic(TypedDict):
@@ -184,4 +186,5 @@ def _transactional(rng: SplitRng, safety_ms: int) -> Transactional:
         never_p=rng.split("never").choice((0.0, 0.2)),
         check_ms=rng.split("checks").choice((500, 1_500)),
         check_max=rng.split("most").choice((1, 3)),
+        immunity_s=rng.split("immunity").choice((0, 0, 1, 2)),
     )

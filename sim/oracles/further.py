@@ -49,6 +49,7 @@ class Polling:
         """Where a queue goes on; not there: wherever the group has come to."""
         self._given: dict[MessageQueue, int] = {}
         """The first message that the last poll gave out of a queue."""
+        self._paused: MessageQueue | None = None
 
     def on_taken(self, queue: MessageQueue) -> None:
         """A queue is taken anew, or its broker has called an offset illegal."""
@@ -61,6 +62,10 @@ class Polling:
             self._next[queue] = offset
         self._given.pop(queue, None)
 
+    def on_paused(self, queue: MessageQueue | None) -> None:
+        """A queue is paused; None: each goes on."""
+        self._paused = queue
+
     def on_done(self) -> None:
         """The caller comes again, or commits: it is done with what it was given."""
         self._given.clear()
@@ -68,6 +73,8 @@ class Polling:
     def on_given(self, given: Sequence[tuple[MessageQueue, int]]) -> None:
         """A poll has returned messages."""
         for queue, offset in given:
+            if queue == self._paused:
+                self._judge.report(POLLED, f"{self._name} is given {queue}@{offset}, and paused it")
             expected = self._next.get(queue)
             if expected is not None and not self._judge.follows(queue, expected, offset):
                 text = f"{self._name} is given {queue}@{offset}, and is at {expected}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from chaos.history.outcome import is_definite
+from chaos.history.outcome import UNKNOWN_REMARK, is_definite
 from ledgermq.client import MessageQueue, Outcome, SendFailed, SendResult, SendStatus
 from sim.oracles.base import Findings, Violation, guarded
 
@@ -36,6 +36,16 @@ AVOIDED: Final = "A46 tried again where it failed"
 SHARED: Final = "A46 one id for two messages"
 LATE: Final = "A46 a send outlives its time"
 LATE_MS: Final = 300
+EARLY: Final = "A46 a send given up too early"
+COUNTED_CODES: Final = frozenset({1, 16, 17, 204, 205})
+"""Answers after which a send is tried again, as often as the producer is set to."""
+COUNTED_ERRORS: Final = frozenset({"ConnectionLost", "RequestTimeout"})
+"""Likewise without an answer."""
+WAITED_CODES: Final = frozenset({14})
+"""Answers after which it is tried again as long as there is time."""
+WAITED_ERRORS: Final = frozenset({"ConnectFailed", "NoRoute", "NameServersUnreachable"})
+BUSY_CODE: Final = 2
+"""One or the other: it may say that nothing was stored."""
 KEPT_CODES: Final = frozenset({2, 3, 13})
 """Back-pressure, and refusals of a batch: another broker need not be asked."""
 ATTEMPTS_MAX: Final = 100
@@ -164,14 +174,20 @@ class Library:
     ) -> SendResult:  # fmt: skip
         """Judge that a send ends, however it does, within what it was given for all attempts."""
         clock, limit_ms = producer.clock, timeout_ms or producer.config.send_timeout_ms
-        t_start_ms = clock.monotonic_ms()
+        t_start_ms, failed = clock.monotonic_ms(), None
         try:
             result: SendResult = await sending
+        except SendFailed as error:
+            failed = error
+            raise
         finally:
-            took_ms = clock.monotonic_ms() - t_start_ms
-            if took_ms > limit_ms + LATE_MS and producer._instance.running:
-                text = f"{producer.client_id}: a send of {limit_ms} ms has ended after {took_ms} ms"
-                self._report(text, LATE)
+            left_ms = limit_ms - clock.monotonic_ms() + t_start_ms
+            if producer._instance.running:
+                if left_ms < -LATE_MS:
+                    text = f"{producer.client_id}: a send ends after {limit_ms - left_ms} ms"
+                    self._report(f"{text}, its timeout is {limit_ms}", LATE)
+                elif left_ms > LATE_MS and failed is not None:
+                    self._check_given_up(producer, failed, left_ms)
         return result
 
     async def _check(
@@ -225,6 +241,16 @@ class Library:
             if error.outcome is Outcome.FAILED and not all(map(_is_refused, tries)):
                 self._report(f"{key} is told to be stored nowhere, the brokers said {tries}")
 
+    def _check_given_up(self, producer: Producer, error: SendFailed, left_ms: int) -> None:
+        """A send failed before its time was up: it was tried again as often as it is to be."""
+        counted = sum(_may_count(one) for one in error.attempts)
+        if not error.attempts or counted > producer.config.retry_times:
+            return
+        last = error.attempts[-1]
+        if _may_count(last) or last.code in WAITED_CODES or last.error_class in WAITED_ERRORS:
+            text = f"{producer.client_id}: a send is given up {left_ms} ms before its time is up"
+            self._report(f"{text}, after {error.attempts}", EARLY)
+
     def _check_ids(self, keys: Sequence[str], told: Sequence[str]) -> None:
         """Each message has an id of its own: by it a message is found, and known for the same."""
         if len(told) != len(keys):
@@ -242,7 +268,17 @@ class Library:
 
 
 def _is_refused(one: Try) -> bool:
+    """Tell whether nothing was stored: so says this project's broker, too, that takes no more."""
+    if one.code == BUSY_CODE and UNKNOWN_REMARK not in one.remark:
+        return True
     return one.code is not None and is_definite(one.code, one.remark)
+
+
+def _may_count(one: Attempt) -> bool:
+    """Tell whether an attempt may be one of those that a producer makes so many of."""
+    if one.code == BUSY_CODE:
+        return True
+    return one.code in COUNTED_CODES or one.error_class in COUNTED_ERRORS
 
 
 def _first(keys: str) -> str:

@@ -6,7 +6,17 @@ from sim.faults.plan import Options, Plan, Workload, decode_plan, encode_plan
 from sim.run import VALID, run_plan
 
 SEEDS = 200
-STEPS = ("polled", "seeks", "filtered", "asked", "replied", "resets", "set_back", "new_topics")
+STEPS = (
+    "polled",
+    "seeks",
+    "pauses",
+    "filtered",
+    "asked",
+    "replied",
+    "resets",
+    "set_back",
+    "new_topics",
+)
 
 
 def test_a_share_of_the_plans_has_further_clients():
@@ -15,7 +25,7 @@ def test_a_share_of_the_plans_has_further_clients():
 
 
 def test_further_clients_take_all_their_steps():
-    further = Further(every_ms=100, seek_p=0.3, reset_p=0.2, poll_counts=(3,))
+    further = Further(every_ms=100, seek_p=0.3, pause_p=0.3, reset_p=0.2, poll_counts=(3,))
     workload = Workload(further=further, rich=True, tags=True)
     plan = Plan(seed=2, options=Options(safety_ms=8_000), workload=workload)
     assert decode_plan(encode_plan(plan)) == plan

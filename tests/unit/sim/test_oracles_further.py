@@ -64,6 +64,24 @@ def test_a_poll_behind_a_seek_begins_there(offset, oracle):
     assert judged.oracle == oracle
 
 
+def test_a_queue_that_is_paused_gives_nothing_out_and_then_goes_on_where_it_was():
+    judged = Judged().give(3, 4)
+    judged.polling.on_paused(QUEUE)
+    judged.polling.on_paused(None)
+    assert judged.give(5).oracle is None
+    judged.polling.on_paused(QUEUE._replace(queue_id=1))
+    assert judged.give(6).oracle is None
+    judged.polling.on_paused(QUEUE)
+    assert judged.give(7).oracle == POLLED
+
+
+def test_a_queue_that_lost_messages_while_it_was_paused_is_noticed():
+    judged = Judged().give(3, 4)
+    judged.polling.on_paused(QUEUE)
+    judged.polling.on_paused(None)
+    assert judged.give(9).oracle == POLLED
+
+
 def test_a_queue_that_is_taken_anew_begins_anywhere():
     judged = Judged().give(3, 4)
     judged.polling.on_taken(QUEUE)

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.client import Attempt, MessageQueue, Outcome, SendFailed, SendResult, SendStatus
 from sim.oracles.base import Findings
-from sim.oracles.library import LATE, LATE_MS, Library
+from sim.oracles.library import EARLY, LATE, LATE_MS, Library
 from sim.oracles.wire import Said
 
 QUEUE = MessageQueue("orders", "b", 2)
@@ -106,8 +106,9 @@ def test_who_is_followed_is_checked():
     network = Network()
 
     class Sender:
+        client_id = "p0"
         clock = SimpleNamespace(monotonic_ms=lambda: 0)
-        config = SimpleNamespace(send_timeout_ms=1_500)
+        config = SimpleNamespace(send_timeout_ms=1_500, retry_times=2)
         _instance = SimpleNamespace(running=True)
 
         async def send(self, message, queue, timeout_ms):
@@ -144,7 +145,7 @@ def test_a_send_ends_within_what_it_was_given(timeout_ms, took_ms, found):
     sender = SimpleNamespace(
         client_id="p0",
         clock=SimpleNamespace(monotonic_ms=lambda: next(times)),
-        config=SimpleNamespace(send_timeout_ms=1_500),
+        config=SimpleNamespace(send_timeout_ms=1_500, retry_times=2),
         _instance=SimpleNamespace(running=True),
     )
 
@@ -190,6 +191,7 @@ def test_a_send_is_tried_at_another_broker_if_there_is_one(again, code, names, c
     targets = [SimpleNamespace(broker_name=name) for name in names]
 
     class Sender:
+        client_id = "p0"
         _topics: ClassVar = {"orders": SimpleNamespace(all=targets)}
 
         async def attempt(self, *_):
@@ -224,3 +226,54 @@ def test_each_message_is_told_an_id_of_its_own(ids, is_sound):
         network.library.on_result([str(key)], None, sent)
         network.library.on_result([str(key)], None, sent)
     assert network.is_sound() == is_sound
+
+
+def tried(code=None, error="ResponseError"):
+    return Attempt("10.0.0.1:10911", 0, 1, code, error, Outcome.UNKNOWN)
+
+
+LOST, MOVED, BUSY = tried(error="ConnectionLost"), tried(14), tried(2)
+REFUSED_FOR_GOOD, UNREACHED = tried(13), tried(error="ConnectFailed")
+
+
+@pytest.mark.parametrize(
+    ("attempts", "left_ms", "is_sound"),
+    [
+        ([LOST], LATE_MS + 1, False),
+        ([LOST], LATE_MS, True),
+        ([LOST, LOST], LATE_MS + 1, False),
+        ([LOST, LOST, LOST], 1_000, True),
+        ([BUSY, LOST, LOST], 1_000, True),
+        ([MOVED], 1_000, False),
+        ([LOST, UNREACHED], 1_000, False),
+        ([LOST, REFUSED_FOR_GOOD], 1_000, True),
+        ([], 1_000, True),
+    ],
+)
+def test_a_send_that_may_be_tried_again_is_not_given_up(attempts, left_ms, is_sound):
+    network = Network()
+    times = iter((0, 1_500 - left_ms, 1_500 - left_ms))
+    sender = SimpleNamespace(
+        client_id="p0",
+        clock=SimpleNamespace(monotonic_ms=lambda: next(times)),
+        config=SimpleNamespace(send_timeout_ms=1_500, retry_times=2),
+        _instance=SimpleNamespace(running=True),
+    )
+
+    async def sending():
+        raise SendFailed("no more", tuple(attempts))
+
+    with pytest.raises(SendFailed):
+        asyncio.run(network.library._in_time(sender, sending(), None))
+    first = network.findings.first
+    assert (None if first is None else first.oracle) == (None if is_sound else EARLY)
+
+
+@pytest.mark.parametrize(
+    ("remark", "possible"),
+    [("[PC_SYNCHRONIZED]broker busy", 0), ("broker busy, outcome unknown", 1)],
+)
+def test_a_broker_that_takes_no_more_has_stored_nothing(remark, possible):
+    network = Network()
+    network.answer(network.ask(42), 2, remark=remark)
+    assert network.library.possible(42) == possible

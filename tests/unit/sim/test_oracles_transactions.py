@@ -18,6 +18,7 @@ from sim.oracles.transactions import (
     TWICE,
     End,
     Transactions,
+    immunity_ms,
 )
 from tests.unit.sim.logs import Log, parts
 
@@ -113,6 +114,26 @@ def test_nobody_is_asked_before_a_half_is_old_enough(asked_ms, is_early):
             one.ask(1)
     else:
         one.ask(1)
+
+
+@pytest.mark.parametrize(
+    ("said", "least_ms"), [("", CHECK_MS), ("2", 2_000), ("0", 0), ("soon", 0), ("9999", 0)]
+)
+def test_who_asks_to_be_left_alone_is(said, least_ms):
+    assert immunity_ms(said, CHECK_MS) == least_ms
+
+
+def test_a_half_that_says_so_is_asked_for_later():
+    sent = SENT | {"CHECK_IMMUNITY_TIME_IN_SECONDS": "2"}
+    for waited_ms, is_early in ((1_999, True), (2_000, False)):
+        one = One()
+        one.oracle._halves[0].parts = parts(physical=PLACE, properties=sent)
+        one.truth.times[1, 1] = one.truth.times[0, 1] + waited_ms
+        if is_early:
+            with pytest.raises(Violation, match=EARLY_ASKED):
+                one.ask(1)
+        else:
+            one.ask(1)
 
 
 def test_a_half_that_was_dropped_with_the_log_is_excused():

@@ -1,16 +1,28 @@
 """What strains a group: drawn in few plans, beside what they have, and a sound group stands it."""
 
+import contextlib
+from types import SimpleNamespace
+
 import pytest
 
+from dledger.errors import PendingFull
 from sim.faults.draw import draw
 from sim.faults.further import Further
 from sim.faults.plan import FaultKind, Options, Plan, Workload
-from sim.faults.strain import BATCH_SEGMENT_BYTES, STRAIN_P, Strain, draw_strain
+from sim.faults.strain import (
+    BATCH_SEGMENT_BYTES,
+    RETRY_TIMES,
+    STRAIN_P,
+    Strain,
+    draw_strain,
+)
 from sim.faults.traffic import Delayed
 from sim.oracles.base import Violation
+from sim.refusals import Refusals
 from sim.rng import SplitRng
 from sim.run import VALID, run_plan
 from sim.workload import BATCH_BODY_MAX, BATCH_MAX, Kind, draw_operations
+from sim.world import World
 from tests.unit.sim.test_oracles_brokers import Broker, pull
 
 SEEDS = 1_000
@@ -89,3 +101,45 @@ def test_a_timer_that_was_set_before_the_clock_changed_excuses_who_is_late(chang
             broker.brokers.on_tick(broker.replica)
     else:
         broker.brokers.on_tick(broker.replica)
+
+
+def test_puts_are_refused_until_the_faults_are_over_and_a_sound_group_stands_it():
+    strain = Strain(refused_p=0.2, retry_times=1, due_at_once=12)
+    workload = Workload(
+        rate_per_s=8.0, batch_p=0.2, burst_p=0.2, strain=strain, delayed=Delayed(share=0.2)
+    )
+    options = Options(safety_ms=3_000, delay_levels="1s 2s 1s 2s 3s", alone="plain")
+    result = run_plan(Plan(seed=5, options=options, workload=workload))
+    assert result.verdict == VALID, (result.oracle, result.text)
+    assert result.counters["refused"] > 10
+    assert result.counters["ok"] > result.counters["refused"]
+
+
+def test_nothing_is_refused_where_the_plan_does_not_say_so():
+    plan = Plan(seed=5, options=Options(safety_ms=1_000), workload=Workload(strain=Strain()))
+    assert "refused" not in run_plan(plan).counters
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_put_that_is_refused_has_not_reached_the_log(is_over):
+    log = SimpleNamespace(reserve=[].append, reserve_batch=[].append, term=3)
+    commit_log = SimpleNamespace(_log=log, _reserve=log.reserve)
+    controller = SimpleNamespace(
+        store=SimpleNamespace(writer=SimpleNamespace(_commit_log=commit_log))
+    )
+    heard = []
+    Refusals(1.0, lambda: is_over, lambda: heard.append(1)).listen(controller, SplitRng(1))
+    assert commit_log._log.term == 3
+    for put, size in ((commit_log._reserve, 7), (commit_log._log.reserve_batch, [7])):
+        with contextlib.nullcontext() if is_over else pytest.raises(PendingFull):
+            put(size)
+    assert log.reserve.__self__ == ([7] if is_over else [])
+    assert log.reserve_batch.__self__ == ([[7]] if is_over else [])
+    assert len(heard) == (0 if is_over else 2)
+
+
+@pytest.mark.parametrize("strain", [None, Strain(retry_times=0)])
+def test_producers_try_again_as_often_as_the_plan_says(strain):
+    world = World(Plan(seed=5, options=Options(), workload=Workload(strain=strain)))
+    config = world.layout.client_config("p0")
+    assert config.retry_times == (RETRY_TIMES if strain is None else 0)
