@@ -36,6 +36,7 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "switch-epoch-not-on-disk",
         "switch-longer-epoch-counts",
         "switch-read-before-it-counts",
+        "switch-set-never-shrinks",
         "switch-surplus-not-seen",
         "switch-tail-kept",
     ),

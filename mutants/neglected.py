@@ -109,4 +109,32 @@ NEGLECTED: Final = (
             ("kept.append(message)", "process_queue.finish([message])"),
         ),
     ),
+    Mutant(
+        name="clean-end-stays-noted",
+        breaks="A store that has ended in good order is taken for one after each crash to come.",
+        source="RocketMQ `abort`, which is there while a store is open.",
+        plant=patch("store.recovery.start:load_queues", ("if last is not None:", "if False:")),
+    ),
+    Mutant(
+        name="filtered-pull-sleeps",
+        breaks="A pull whose filter refuses what was looked at waits, although more is there.",
+        source="RocketMQ PullMessageProcessor: PULL_RETRY_IMMEDIATELY, with the next offset.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._rerun",
+            (
+                "seen_all = result.next_offset >= result.max_offset",
+                "seen_all = result.next_offset <= result.max_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unlocked-while-at-work",
+        breaks="A queue that went to another member is unlocked while its listener still works.",
+        source="RocketMQ ConsumeMessageOrderlyService: unlockDelay, and the lock on consumption.",
+        plant=patch(
+            "ledgermq.client.orderly:OrderlyService.settle",
+            ("timeout=timeout_ms / 1000)", "timeout=0)"),
+            ("return not running", "return True"),
+        ),
+    ),
 )

@@ -259,4 +259,16 @@ SWITCH: Final[Sequence[Mutant]] = (
             ("min(own, self._confirmed)", "own"),
         ),
     ),
+    Mutant(
+        name="switch-set-never-shrinks",
+        breaks="Who is to leave the in-sync set stays in it, and the request is granted.",
+        source="RocketMQ 5 ReplicasInfoManager.alterSyncStateSet: the set of the request.",
+        plant=patch(
+            "namesrv.controller.machine:_alter",
+            (
+                "members = tuple(sorted(set(command.in_sync)))",
+                "members = tuple(sorted({*group.in_sync, *command.in_sync}))",
+            ),
+        ),
+    ),
 )

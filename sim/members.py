@@ -26,7 +26,9 @@ from sim.context import CURRENT
 from sim.workload import BROADCAST_GROUP, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TASK_TOPIC, TOPIC
 
 if TYPE_CHECKING:
-    from ledgermq.client import ClientConfig
+    from collections.abc import Iterable
+
+    from ledgermq.client import ClientConfig, MessageQueue
     from sim.context import Host
     from sim.disk import SimDisk
     from sim.faults.traffic import Broadcast, Membership, Orderly, Retrying
@@ -205,6 +207,19 @@ class OrderlyApp(MemberApp):
         self._oracle = oracle
         self._tries = 0
 
+    def _member(self, lives: int) -> PushConsumer:
+        push = super()._member(lives)
+        unlock = push.api.unlock
+
+        async def heard(addr: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+            released = list(queues)
+            for queue in released:
+                self._oracle.on_unlocked(self.name, (queue.topic, queue.queue_id))
+            await unlock(addr, client_id, released)
+
+        push.api.unlock = heard  # type: ignore[method-assign]  # to listen to it
+        return push
+
     def _options(self) -> ConsumeOptions:
         times_max = self._settings.times_max
         return dataclasses.replace(super()._options(), orderly=True, max_reconsume_times=times_max)
@@ -218,7 +233,11 @@ class OrderlyApp(MemberApp):
         process = CURRENT.get()
         assert process is not None
         self._oracle.on_begun(self.name, queue, offsets, lambda: process.alive)
-        chance = await self._work(context, messages[0])
+        try:
+            chance = await self._work(context, messages[0])
+        except asyncio.CancelledError:
+            self._oracle.on_cancelled(self.name, queue)
+            raise
         is_done = chance >= self._settings.fail_p
         for message in messages:
             self._note(message, context)

@@ -9,6 +9,7 @@ has left; whoever has more is then refused.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.controller import BrokerController
@@ -28,6 +29,8 @@ from sim.oracles.queue_files import QueueFiles
 from sim.oracles.wire import Tap
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sim.context import Process
     from sim.faults.plan import Plan
     from sim.transport import SimTransport
@@ -120,6 +123,14 @@ class ClassicWorld(PlainWorld):
         if was_up:
             super().start(best.name)
 
+    def _after_event(self, name: str, look: Callable[[], None]) -> None:
+        """Look at a broker after each of its events."""
+        look()
+        try:
+            self.tables.on_event(name)
+        except Violation as found:
+            self.findings.report(found)
+
     def look(self) -> None:
         """Look at what no event tells, again and again."""
         try:
@@ -149,7 +160,8 @@ class ClassicWorld(PlainWorld):
             tasks=Supervisor(),
         )
         self.controllers[name] = controller
-        process.after_event = self.pair.begin(name, controller, is_master=is_master)
+        after_event = self.pair.begin(name, controller, is_master=is_master)
+        process.after_event = partial(self._after_event, name, after_event)
         try:
             await controller.start()
             await self.loop.create_future()

@@ -27,6 +27,7 @@ TWO: Final = "A17 a queue consumed by two"
 SKIPPED: Final = "A17 handed out before what lies before it"
 PAST: Final = "A17 committed past what is not finished"
 GIVEN: Final = "A21 a lock given twice"
+WORKED: Final = "A21 a lock given back while its queue is worked on"
 FALSE: Final = "A28 dead letter without a cause"
 LEASE_NS: Final = 25_000_000_000
 """A lease is a minute by a clock that may run at double speed; less the time of a commit."""
@@ -116,6 +117,18 @@ class Order:
             row = self._truth.row(*queue, offset)
             if row is not None and row.msg_key is not None:
                 self._failures[row.msg_key] += 1
+
+    @guarded
+    def on_unlocked(self, member: str, queue: Queue) -> None:
+        """A member gives the lock of a queue back: none of its listeners is at work there."""
+        worker, lives = self._active.get(queue, ("", bool))
+        if worker == member and lives():
+            self._report(WORKED, f"{member} unlocks {queue}, and its listener has not ended")
+
+    def on_cancelled(self, member: str, queue: Queue) -> None:
+        """A listener was ended from outside: nothing is at work there."""
+        if self._active.get(queue, ("",))[0] == member:
+            del self._active[queue]
 
     def open(self) -> list[tuple[Queue, int]]:
         """Return the messages that nobody has finished."""

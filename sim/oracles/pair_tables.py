@@ -1,7 +1,8 @@
-"""What a slave knows of offsets and delays, looked at now and then.
+"""What a slave knows of offsets and delays, looked at whenever it changes, and now and then.
 
 It is never ahead of the slave's own log: a slave that is made the master would pass over messages
-that are still to come. What groups have committed to a slave stays until its master knows better.
+that are still to come. A log that follows catches up in no time, so each change is looked at. What
+groups have committed to a slave stays until its master knows better.
 Source: docs/replication.md, tables; RocketMQ SlaveSynchronize.
 """
 
@@ -50,6 +51,8 @@ class PairTables:
         self._now_ns = now_ns
         self._taken: dict[str, dict[Offset, Taken]] = {name: {} for name in pair.brokers}
         self._offered: dict[str, set[tuple[Offset, int]]] = {name: set() for name in pair.brokers}
+        self._changes: dict[str, int] = {}
+        """By broker: how many records its tables had taken when they were looked at."""
 
     def on_offered(self, name: str, key: Offset, offset: int) -> None:
         """A broker is asked to keep an offset."""
@@ -66,6 +69,16 @@ class PairTables:
     def forget(self, name: str) -> None:
         """A broker ends: what it has not written is gone with it."""
         self._taken[name].clear()
+
+    def on_event(self, name: str) -> None:
+        """Look at a slave whose tables may have changed. Errors: `Violation`."""
+        broker = self._pair.brokers[name]
+        if broker.is_master or not broker.is_up or not broker.running._started:
+            return
+        changes = broker.running.tables.state.revisions.total()
+        if changes != self._changes.get(name):
+            self._changes[name] = changes
+            self._check_ahead(broker)
 
     def look(self) -> None:
         """Look at all slaves. Errors: `Violation`."""

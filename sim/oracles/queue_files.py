@@ -4,7 +4,11 @@ A start believes it: what a loss of power took of a queue before it is not looke
 again. That shows only if the power goes at the wrong moment, so it is judged when the file gets its
 name: at that moment each file of a queue, up to the last unit that is named, must be synced, its
 name as well. Read with code of its own from the bytes that were written.
-Source: spec/disk.md 5.5; `store.recovery.checkpoint` (the layout).
+
+A store that ends in good order notes that behind its last checkpoint, and the next start believes
+it once: while checkpoints are written there is no such note, or a start after a crash would trust
+what nobody has looked at.
+Source: spec/disk.md 5.5, 5.7; `store.recovery.checkpoint` (the layout).
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
     from sim.disk import SimDisk
 
 NAME: Final = "A38 checkpoint of queues ahead of the disk"
+CLEAN_NAME: Final = "A38 noted as closed in good order, and open"
 FILE: Final = "/consumequeue.checkpoint"
+CLEAN_FILE: Final = "/consumequeue.clean"
 UNIT_BYTES: Final = 20
 HEAD_BYTES: Final = 12
 SIZE_BYTES: Final = 4
@@ -40,8 +46,11 @@ class QueueFiles:
     def on_rename(self, source: str, target: str) -> None:
         """A file is about to get its name."""
         if target.endswith(FILE) and not self._disk.has_failed_syncs():
-            directory = target.removesuffix(FILE) + "/consumequeue"
-            self._check(directory, bytes(self._disk.look(source)))
+            store = target.removesuffix(FILE)
+            self._check(f"{store}/consumequeue", bytes(self._disk.look(source)))
+            if self._disk.look(store + CLEAN_FILE):
+                text = f"{self._disk.host} writes a checkpoint, and {store}{CLEAN_FILE} is there"
+                raise Violation(CLEAN_NAME, text, node=self._disk.host)
 
     def _check(self, directory: str, content: bytes) -> None:
         head, *parts = _parts(content)

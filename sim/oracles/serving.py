@@ -70,7 +70,16 @@ class Serving:
 
     def _listen_to_held(self, replica: Replica) -> None:
         table, owed = replica.controller.tables.held, self._owed[replica.name]
-        arrived, expire = table.arrived, table.expire
+        arrived, expire, hold = table.arrived, table.expire, table.hold
+        reader = replica.controller.store.reader
+
+        def held(pull: HeldPull) -> bool:
+            is_held, end = hold(pull), reader.max_offset(pull.topic, pull.queue_id)
+            if is_held and pull.offset < end:
+                text = f"{replica.name} lets a pull of {pull.topic}/{pull.queue_id} wait, which "
+                text = f"{text}has seen what lies before {pull.offset}; the queue ends at {end}"
+                self._report(self.held_name, text, replica)
+            return is_held
 
         def woken(
             topic: str, queue_id: int, max_offset: int, limit: int = HELD_MAX
@@ -86,6 +95,7 @@ class Serving:
 
         table.arrived = woken  # type: ignore[method-assign]  # to listen to it
         table.expire = expired  # type: ignore[method-assign]  # likewise
+        table.hold = held  # type: ignore[method-assign]  # likewise
 
     def _listen_to_offsets(self, replica: Replica) -> None:
         controller, taken = replica.controller, self._taken[replica.name]

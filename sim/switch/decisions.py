@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from namesrv.controller.commands import Elect, encode_command
+from namesrv.controller.commands import AlterInSync, Code, Elect, encode_command
 from namesrv.controller.state import encode_state
 from sim.oracles.base import Violation
 
@@ -40,6 +40,7 @@ class Decisions:
     differ_name: Final = "A35 controllers differ"
     outside_name: Final = "A36 elected from outside the in-sync set"
     epoch_name: Final = "A32 epoch of a master"
+    granted_name: Final = "A36 another in-sync set than was asked for"
 
     def __init__(self, name: str, on_change: Callable[[Group | None, Group], None]) -> None:
         self._name = name
@@ -74,10 +75,23 @@ class Decisions:
             )
         self.last = index
         after = machine.groups.get(self._name)
+        if after is not None and outcome.code is Code.SUCCESS:
+            self._check_granted(after, command)
         if outcome.changed and after is not None:
             before, self.group = self.group, after
             self._judge(before, after, command)
             self._on_change(before, after)
+
+    def _check_granted(self, after: Group, command: Command) -> None:
+        """A set is granted as it was asked for, or refused: who asks goes by what it has asked."""
+        if not isinstance(command, AlterInSync) or command.group != self._name:
+            return
+        if set(after.in_sync) != set(command.in_sync):
+            raise Violation(
+                self.granted_name,
+                f"{command.master} asks for {command.in_sync} in epoch {command.master_epoch}, and "
+                f"is granted {after.in_sync}",
+            )
 
     def _judge(self, before: Group | None, after: Group, command: Command) -> None:
         """Judge a change by the rules."""

@@ -3,7 +3,18 @@
 import pytest
 
 from sim.oracles.base import Findings, Violation
-from sim.oracles.order import FALSE, GIVEN, LEASE_NS, MOVED, PAST, SKIPPED, TWO, Locks, Order
+from sim.oracles.order import (
+    FALSE,
+    GIVEN,
+    LEASE_NS,
+    MOVED,
+    PAST,
+    SKIPPED,
+    TWO,
+    WORKED,
+    Locks,
+    Order,
+)
 from tests.unit.sim.logs import Log, parts
 
 KEY = "key1"
@@ -60,6 +71,36 @@ def test_who_was_killed_has_nothing_in_hand():
     one = One()
     assert one.begin(0, lives=lambda: False) is None
     assert one.begin(0, member="o1") is None
+
+
+def ended(one):
+    one.end(0)
+
+
+def cancelled(one):
+    one.oracle.on_cancelled("o0", QUEUE)
+
+
+def left(one):
+    """Its listener is at work still."""
+
+
+@pytest.mark.parametrize(
+    ("after", "member", "queue", "found"),
+    [
+        (left, "o0", QUEUE, WORKED),
+        (left, "o1", QUEUE, None),
+        (left, "o0", ("steps", 1), None),
+        (ended, "o0", QUEUE, None),
+        (cancelled, "o0", QUEUE, None),
+    ],
+)
+def test_a_lock_is_given_back_when_no_listener_is_at_work(after, member, queue, found):
+    one = One()
+    one.begin(0)
+    after(one)
+    one.oracle.on_unlocked(member, queue)
+    assert (None if one.findings.first is None else one.findings.first.oracle) == found
 
 
 def test_two_at_a_time_are_found():

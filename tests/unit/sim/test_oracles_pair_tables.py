@@ -104,3 +104,21 @@ def test_what_the_master_says_instead_counts():
     slave.tables.offsets.drop("orders@readers", 0)
     slave.told(9)
     slave.wait()
+
+
+def test_each_change_of_a_slave_is_looked_at_when_it_comes():
+    slave = Slave()
+    slave.told(10)
+    slave.oracle.on_event("a1")
+    slave.told(11)
+    with pytest.raises(Violation, match="which ends at 10 in its log"):
+        slave.oracle.on_event("a1")
+    slave.oracle.on_event("a1")  # nothing has changed since
+
+
+def test_a_master_and_who_does_not_run_are_left_alone():
+    for name, value in (("is_master", True), ("is_up", False)):
+        slave = Slave()
+        setattr(slave.pair.brokers["a1"], name, value)
+        slave.told(11)
+        slave.oracle.on_event("a1")

@@ -4,7 +4,7 @@ import pytest
 
 from sim.disk import SimDisk
 from sim.oracles.base import Findings
-from sim.oracles.queue_files import NAME, UNIT_BYTES, QueueFiles
+from sim.oracles.queue_files import CLEAN_NAME, NAME, UNIT_BYTES, QueueFiles
 from sim.rng import SplitRng
 from store.recovery.checkpoint import CheckpointHead, QueueMark, encode_queues, join_checkpoint
 
@@ -69,3 +69,15 @@ def test_other_files_say_nothing():
     machine = Machine()
     machine.disk.replace("/store/checkpoint", b"anything")
     assert machine.findings.first is None
+
+
+def test_the_note_of_a_good_end_comes_behind_the_last_checkpoint_and_goes_with_the_next_start():
+    machine = Machine()
+    machine.write(0, 4)
+    assert machine.note(0, 4) is None
+    machine.disk.replace("/store/consumequeue.clean", b"4")
+    assert machine.findings.first is None
+    machine.disk.remove("/store/consumequeue.clean")
+    assert machine.note(0, 4) is None
+    machine.disk.replace("/store/consumequeue.clean", b"4")
+    assert machine.note(0, 4) == CLEAN_NAME

@@ -123,6 +123,18 @@ def test_nobody_waits_for_what_is_there_or_for_who_does_not_lead(end, writable, 
             serving.on_change(one, change)
 
 
+@pytest.mark.parametrize(("seen", "is_fine"), [(7, False), (8, True)])
+def test_a_pull_that_goes_back_to_waiting_has_seen_all_there_is(seen, is_fine):
+    _, controller, _, findings = broker(7)
+    hold(controller, 7)
+    assert findings.first is None
+    controller.store.end = 8
+    (pull,) = controller.tables.held.arrived("orders", 0, 8)
+    pull.offset = seen
+    assert controller.tables.held.hold(pull)
+    assert (findings.first is None) == is_fine
+
+
 @pytest.mark.parametrize("how", ["answered", "closed", "forgotten"])
 def test_a_pull_that_is_woken_is_answered(how):
     one, controller, serving, _ = broker(8)

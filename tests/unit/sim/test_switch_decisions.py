@@ -1,0 +1,78 @@
+"""A controller grants the in-sync set that was asked for, or refuses it."""
+
+import pytest
+
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from namesrv.controller.commands import AlterInSync, ApplyId, Code, Elect, Register
+from namesrv.controller.machine import Machine
+from sim.oracles.base import Violation
+from sim.switch.decisions import Decisions
+
+NAME = "pair"
+
+
+class Controllers:
+    """One controller, and who judges it."""
+
+    def __init__(self):
+        self.machine = Machine()
+        self.changes = []
+        self.decisions = Decisions(NAME, lambda before, after: self.changes.append((before, after)))
+        self.index = 0
+        for one in (1, 2):
+            code, address = f"code{one}", f"10.0.0.{one}:10911"
+            self.apply(ApplyId(group=NAME, cluster="c", id=one, check_code=code))
+            self.apply(Register(group=NAME, cluster="c", id=one, check_code=code, address=address))
+        self.apply(Elect(group=NAME, master_epoch=0, alive=(1, 2), wanted=1))
+
+    def apply(self, command):
+        self.index += 1
+        outcome = self.machine.apply(command)
+        self.decisions.on_applied("ns0", self.index, self.machine, command, outcome)
+        return outcome
+
+    def ask(self, *members, epoch=1, alive=(1, 2)):
+        """Ask for an in-sync set as the master of an epoch."""
+        return self.apply(
+            AlterInSync(
+                group=NAME, master=1, master_epoch=epoch, in_sync=members, alive=alive,
+                in_sync_epoch=self.machine.groups[NAME].in_sync_epoch,
+            )
+        )  # fmt: skip
+
+
+def test_sets_that_are_granted_or_refused_are_sound():
+    controllers = Controllers()
+    assert controllers.ask(1, 2).code is Code.SUCCESS
+    assert controllers.ask(1, 2).code is Code.SUCCESS
+    assert controllers.ask(2, 1).code is Code.SUCCESS
+    assert controllers.ask(1).code is Code.SUCCESS
+    assert controllers.ask(1, 2, epoch=2).code is not Code.SUCCESS
+    assert controllers.ask(1, 2, alive=(1,)).code is not Code.SUCCESS
+    assert controllers.machine.groups[NAME].in_sync == (1,)
+    assert controllers.decisions.last == controllers.index
+
+
+def test_a_set_that_never_shrinks_is_noticed():
+    controllers = Controllers()
+    controllers.ask(1, 2)
+    with (
+        planted(BY_TESTS["switch-set-never-shrinks"]),
+        pytest.raises(Violation, match="A36 another in-sync set than was asked for"),
+    ):
+        controllers.ask(1)
+
+
+def test_what_another_group_is_granted_says_nothing():
+    controllers = Controllers()
+    controllers.apply(ApplyId(group="other", cluster="c", id=1, check_code="code"))
+    address = "10.0.0.9:10911"
+    controllers.apply(
+        Register(group="other", cluster="c", id=1, check_code="code", address=address)
+    )
+    controllers.apply(Elect(group="other", master_epoch=0, alive=(1,), wanted=1))
+    asked = AlterInSync(
+        group="other", master=1, master_epoch=1, in_sync=(1,), alive=(1,), in_sync_epoch=1
+    )
+    assert controllers.apply(asked).code is Code.SUCCESS
