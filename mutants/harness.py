@@ -91,6 +91,21 @@ HARNESS: Final = (
         plant=patch("spark.stream.place:_lock", ("fcntl.LOCK_EX", "fcntl.LOCK_SH")),
     ),
     Mutant(
+        name="watch-in-the-place-of-others",
+        breaks="A watch writes to whatever lies under a name that anybody can guess.",
+        source="CWE-377: a folder for temporary files that somebody else has made before.",
+        plant=patch(
+            "spark.stream.place:_opened",
+            ("not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid()", "about is None"),
+        ),
+    ),
+    Mutant(
+        name="watch-hears-no-calls",
+        breaks="A watch takes orderly groups for concurrent ones, and sees no calls of theirs.",
+        source="run.json, modes: a group is orderly by its word alone.",
+        plant=patch("spark.stream.feed:Feed._of_delivery", ("in self._orderly", "in ()")),
+    ),
+    Mutant(
         name="stopped-by-what-is-excused",
         breaks="A run whose faults may take messages ends at the first place that was given twice.",
         source="docs/chaos.md, Contracts: what the faults explain is valid, with exit code 3.",

@@ -28,11 +28,13 @@ SCHEMA: Final = pa.schema([
     ("grp", pa.string()), ("node", pa.string()), ("outcome", pa.string()), ("due", pa.int64()),
     ("copied", pa.bool_()), ("word", pa.string()), ("role", pa.string()), ("term", pa.int64()),
     ("commit", pa.int64()), ("applied", pa.int64()), ("boot", pa.string()), ("ended", pa.int64()),
-    ("raft_group", pa.int32()), ("rows", pa.int64()),
+    ("raft_group", pa.int32()), ("rows", pa.int64()), ("begun", pa.int64()),
+    ("op_id", pa.int64()),
 ])  # fmt: skip
-"""One fact. ``what``: send, end (of a send), delivery, txn, probe or mark; ``t`` is when (ns). Of a
-mark: ``rows`` landed before it, and in ``due`` up to when all files were read in the order of
-time."""
+"""One fact. ``what``: send, end (of a send), delivery, call (of an orderly listener, by a delivery
+in it: ``begun`` and ``ended``; ``node`` is the consumer), txn, probe or mark; ``t`` is when (ns).
+Of an end: when the send had ``begun``. Of a mark: ``rows`` landed before it, and in ``due`` up to
+when all files were read in the order of time."""
 ROWS_PER_FILE: Final = 50_000
 BYTES_PER_LOOK: Final = 2 << 20
 """So much of a recording is read in one round: a backlog takes several."""
@@ -69,6 +71,8 @@ class Feed:
     """Sends in flight, by operation: the facts of their invocations."""
     _topics: set[str] = field(default_factory=set)
     _own: frozenset[str] = frozenset()
+    _orderly: frozenset[str] = frozenset()
+    """The groups that get one call of a queue at a time, as run.json names them."""
     _files: int = 0
     _rows: int = 0
     clocks_move: bool = False
@@ -86,9 +90,11 @@ class Feed:
         try:
             about = json.loads((self.run / "run.json").read_text())
             contract = about.get("contract") or {}
-        except (ValueError, AttributeError) as error:
+            modes = dict(about.get("modes") or {})
+        except (ValueError, TypeError, AttributeError) as error:
             raise DamagedFeedError(f"{self.run / 'run.json'}: {error}") from error
         self._own = frozenset(str(about[n]) for n in ("run_id", "run_tag") if n in about)
+        self._orderly = frozenset(name for name, mode in modes.items() if mode == "orderly")
         self._flush = str(contract.get("flush", "ASYNC_FLUSH")).lower()
         self.may_lose = contract.get("durability") == NONE
 
@@ -190,6 +196,7 @@ class Feed:
             yield fact | {
                 "what": "end",
                 "t": row["t_mono_ns"],
+                "begun": fact["t"],
                 "outcome": "refused" if _is_refused(row) else row["type"],
                 "queue_id": value.get("queue_id"),
                 "queue_offset": None if offset is None else offset + number,
@@ -207,6 +214,11 @@ class Feed:
         fact = {name: row.get(name) for name in same}
         fact |= {"hash": row.get("body_hash"), "copied": copied}
         yield {"what": "delivery", "t": row["t_recv"], **fact}
+        begun, ended = row.get("t_proc_begin"), row.get("t_proc_end")
+        if row["grp"] in self._orderly and None not in (begun, ended) and not row.get("is_dlq"):
+            queue = {name: row[name] for name in ("topic", "queue_id", "grp", "op_id")}
+            call = {"what": "call", "t": ended, "node": row.get("consumer")}
+            yield call | queue | {"begun": begun, "ended": ended}
 
     def _land(self, facts: list[dict[str, Any]], *, counted: bool = True) -> None:
         """Write a file that appears whole."""

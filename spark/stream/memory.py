@@ -1,9 +1,10 @@
 """What is kept of a run that goes on, and what can be said of it: alarms, and what is only suspect.
 
-A message and a place of a queue are one row each, however often they are seen; all that is kept of
-them are least and greatest values, so that a row of the past and rows of now make a row. What
-nobody spoke of for `KEPT_NS` is forgotten, by the run's own time. A key that was forgotten is told
-from one that never was by its producer's number (``floors``): it is not judged.
+A message, a place of a queue and a call of an orderly listener are one row each, however often
+they are seen; all that is kept of them are least and greatest values, so that a row of the past and
+rows of now make a row. What nobody spoke of for `KEPT_NS` is forgotten, by the run's own time. A
+key that was forgotten is told from one that never was by its producer's number (``floors``): it is
+not judged.
 
 An alarm is irrevocable: nothing that comes later can take it back. What is not delivered yet is
 suspect, and the verdict of the whole run says what became of it.
@@ -15,6 +16,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.window import Window
 
 from chaos.history.domains import EARLY_NS
 from spark.evidence import message_name, text
@@ -30,12 +32,18 @@ MESSAGES: Final = (
 )
 PLACES: Final = (
     "topic string, queue_id int, queue_offset long, h_min long, h_max long, k_min long,"
-    " k_max long, told string, t_last long"
+    " k_max long, acked long, sent_last struct<at:long,key:long>,"
+    " told string, t_last long"
+)
+CALLS: Final = (
+    "topic string, queue_id int, grp string, node string, op_id long, began long, ended long,"
+    " told string, t_last long"
 )
 FLOORS: Final = "pid long, seq long"
 _SEQUENCE_BITS: Final = 40
 _LEAST: Final = {
     "s_min", "d_min", "acked", "due", "came", "came_plain", "seen", "begun", "k_min", "h_min",
+    "began",
 }  # fmt: skip
 
 
@@ -90,9 +98,24 @@ def fold_places(known: DataFrame, facts: DataFrame) -> DataFrame:
         "topic", "queue_id", "queue_offset",
         F.col("hash").alias("h_min"), F.col("hash").alias("h_max"),
         F.col("msg_key").alias("k_min"), F.col("msg_key").alias("k_max"),
+        F.when(ok, F.col("t")).alias("acked"),
+        F.when(ok, F.struct(F.col("begun").alias("at"), F.col("msg_key").alias("key")))
+        .alias("sent_last"),
         F.lit("").alias("told"), F.col("t").alias("t_last"),
     )  # fmt: skip
     return _fold(known, rows, ("topic", "queue_id", "queue_offset"))
+
+
+def fold_calls(known: DataFrame, facts: DataFrame) -> DataFrame:
+    """Return what is known of each call of an orderly listener with ``facts`` added.
+
+    A call of which only a part was read is shorter than it was: it overlaps no other by that.
+    """
+    rows = facts.filter("what = 'call'").select(
+        "topic", "queue_id", "grp", "node", "op_id", F.col("begun").alias("began"), "ended",
+        F.lit("").alias("told"), F.col("t").alias("t_last"),
+    )  # fmt: skip
+    return _fold(known, rows, ("topic", "queue_id", "grp", "node", "op_id"))
 
 
 def _fold(known: DataFrame, rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -133,6 +156,38 @@ def place_alarms(places: DataFrame) -> DataFrame:
     words = text(where, " holds message ", F.col("k_min"), " and message ", F.col("k_max"))
     rules = [("A15", "h_min <> h_max or k_min <> k_max", words)]
     return _alarms(places, rules, where, F.col("t_last"))
+
+
+def order_alarms(places: DataFrame) -> DataFrame:
+    """Return the alarms of sends that lie before what was acknowledged when they began: A11."""
+    behind = Window.partitionBy("topic", "queue_id").orderBy(F.desc("queue_offset"))
+    behind = behind.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    first = F.min(F.struct(F.col("acked").alias("at"), F.col("queue_offset").alias("offset")))
+    rows = places.filter("acked is not null").withColumn("first", first.over(behind))
+    place = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("queue_offset"))
+    words = text(
+        "message ", F.col("sent_last.key"), " lies at ", place, ", but was sent after @",
+        F.col("first.offset"), " was acknowledged",
+    )  # fmt: skip
+    key = F.col("sent_last.key").cast("string")
+    return _alarms(rows, [("A11", "first.at < sent_last.at", words)], key, F.col("sent_last.at"))
+
+
+def call_alarms(calls: DataFrame) -> DataFrame:
+    """Return the alarms of queues with two calls at a time that were not told yet: A17."""
+    queue = ("grp", "topic", "queue_id")
+    earlier = Window.partitionBy(*queue).orderBy("began", "ended", "node", "op_id")
+    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    rows = calls.withColumn("busy", F.max("ended").over(earlier)).filter("began < busy")
+    # One alarm a queue, the first: what was told of any of its calls was told of it.
+    first = F.min(F.struct("began", "busy", "node")).alias("first")
+    rows = rows.groupBy(*queue).agg(first, F.max("told").alias("told"))
+    where = text(F.col("topic"), "/", F.col("queue_id"))
+    words = text(
+        F.col("first.node"), " began with ", where, " of ", F.col("grp"), " at ",
+        F.col("first.began"), ", and the call before it ended at ", F.col("first.busy"),
+    )  # fmt: skip
+    return _alarms(rows, [("A17", "true", words)], where, F.col("first.began"))
 
 
 def _alarms(

@@ -6,12 +6,19 @@ RUN/watch/lock          locked by the one watch of a run
 RUN/watch/alarms.jsonl  what was told, a line each; it stays
 RUN/watch/landing, state, checkpoint  what the stream reads and keeps; removed at its end
 
+Where the run's directory cannot be written at all, a folder of this user's and this run's in the
+place for temporary files is what ``RUN/watch`` is elsewhere.
+
 Knows nothing of Spark. Source: docs/chaos.md, "While it runs".
 """
 
+import errno
 import fcntl
+import hashlib
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -26,6 +33,8 @@ END_FILE: Final = "end"
 LOCK_FILE: Final = "lock"
 RUNNING_FILE: Final = "running"
 SCRATCH: Final = (LANDING, "state", "checkpoint")
+READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""Why nothing can be written to a directory, though there is nothing wrong with it."""
 
 
 class Life(Enum):
@@ -67,14 +76,13 @@ def is_held(path: Path) -> bool:
 def taken(run: Path) -> Iterator[Path]:
     """Yield the folder of the one watch of ``run``; what the stream kept is removed at the end.
 
-    Errors: CannotWatchError; OSError if nothing can be written there.
+    It is a temporary one where the run may only be read. Errors: CannotWatchError; OSError if
+    nothing can be written there.
     """
     if not (run / "run.json").is_file() or not (run / "raw").is_dir():
         why = "there is nothing of that name" if not run.exists() else "it has no run.json and raw/"
         raise CannotWatchError(f"{run} is no run of ours: {why}")
-    folder = run / FOLDER
-    folder.mkdir(exist_ok=True)
-    fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    folder, fd = _opened(run)
     try:
         if not _lock(fd):
             told = folder / ALARMS_FILE
@@ -86,6 +94,33 @@ def taken(run: Path) -> Iterator[Path]:
             clear(folder)
     finally:
         os.close(fd)
+
+
+def _opened(run: Path) -> tuple[Path, int]:
+    """Return the folder for a watch of ``run``, and its open lock file. Errors: OSError."""
+    folder = run / FOLDER
+    try:
+        folder.mkdir(exist_ok=True)
+        return folder, _lock_file(folder)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+    folder = aside(run)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.lstat()  # a name that others could guess: it has to be ours
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+        raise CannotWatchError(f"{run} cannot be written, and {folder} belongs to somebody else")
+    return folder, _lock_file(folder)
+
+
+def aside(run: Path) -> Path:
+    """Return where a watch keeps and tells what it sees of a run that it may only read."""
+    name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"ledgermq-watch-{os.getuid()}-{name}"
+
+
+def _lock_file(folder: Path) -> int:
+    return os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 
 def clear(folder: Path) -> None:

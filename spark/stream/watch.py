@@ -50,6 +50,7 @@ ALARMS_TOLD_MAX: Final = 10_000
 _SHAPES: Final = {
     "messages": memory.MESSAGES,
     "places": memory.PLACES,
+    "calls": memory.CALLS,
 }
 SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": "2",
@@ -93,9 +94,12 @@ class Stream:
     """By producer, the highest number that was forgotten."""
 
     @classmethod
-    def of(cls, session: SparkSession, run: Path, say: Say) -> Self:
-        """Return the stream of a run; what an earlier watch kept of it is removed."""
-        folder = run / FOLDER
+    def of(cls, session: SparkSession, run: Path, say: Say, folder: Path | None = None) -> Self:
+        """Return the stream of a run; what an earlier watch kept of it is removed.
+
+        ``folder``: where the watch lies, by default in the run.
+        """
+        folder = folder or run / FOLDER
         clear(folder)
         return cls(session=session, folder=folder, say=say, feed=Feed(run, folder / LANDING))
 
@@ -143,11 +147,14 @@ class Stream:
         folded = {
             "messages": memory.fold_messages(states["messages"], facts).persist(),
             "places": memory.fold_places(states["places"], facts).persist(),
+            "calls": memory.fold_calls(states["calls"], facts).persist(),
         }
         floors = few_rows(self.session, list(self._floors.items()), memory.FLOORS)
         of_messages = memory.message_alarms(folded["messages"], floors, self.marks)
-        found = of_messages.unionByName(memory.place_alarms(folded["places"]))
-        new = found.limit(ALARMS_TOLD_MAX).collect()
+        of_queues = memory.call_alarms(folded["calls"])
+        for of_places in (memory.place_alarms, memory.order_alarms):
+            of_queues = of_queues.unionByName(of_places(folded["places"]))
+        new = of_messages.unionByName(of_queues).limit(ALARMS_TOLD_MAX).collect()
         heard = self._replicas.hear(of_what["probe"], forget=self.feed.nodes_forget)
         for alarm in (*new, *heard):
             self._alarm(alarm, batch)
@@ -175,13 +182,19 @@ class Stream:
 
     def _remembered(self, folded: dict[str, DataFrame], new: list[Any]) -> dict[str, DataFrame]:
         """Return the states, each row with the alarms that were told of it."""
-        place = F.concat_ws("", "topic", F.lit("/"), "queue_id", F.lit("@"), "queue_offset")
-        keys = {"messages": F.col("msg_key").cast("string"), "places": place}
+        queue = F.concat_ws("", "topic", F.lit("/"), "queue_id")
+        keys = [
+            ("messages", F.col("msg_key")),
+            ("places", F.concat_ws("@", queue, "queue_offset")),
+            ("places", F.col("sent_last.key")),
+            ("calls", queue),
+        ]
         out = dict(folded)
         if new:
             told = [(row.check, row.key) for row in new]
             alarms = few_rows(self.session, told, "check string, key string")
-            out = {name: memory.told(folded[name], alarms, key) for name, key in keys.items()}
+            for name, key in keys:
+                out[name] = memory.told(out[name], alarms, key.cast("string"))
         return {name: memory.forget(rows, self.marks) for name, rows in out.items()}
 
     def _keep(self, states: dict[str, DataFrame], batch: int) -> None:
@@ -213,12 +226,14 @@ class Stream:
         }  # fmt: skip
 
 
-def watch(session: SparkSession, run: Path, say: Say, stop: Stop) -> Stream:
+def watch(
+    session: SparkSession, run: Path, say: Say, stop: Stop, folder: Path | None = None
+) -> Stream:
     """Watch ``run`` until nothing more is recorded or ``stop`` says so; return what was seen.
 
-    Errors: those of `Feed` and of Spark.
+    ``folder``: where the watch lies, by default in the run. Errors: those of `Feed` and of Spark.
     """
-    stream = Stream.of(session, run, say)
+    stream = Stream.of(session, run, say, folder)
     query, feed, pause = stream.start(), stream.feed, threading.Event()
     try:
         while query.isActive and stream.failure is None and not stop.by:
@@ -253,7 +268,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = Stop()
     try:
         with taken(options.run) as folder, (folder / ALARMS_FILE).open("w") as file:
-            stream = _watch(options.run, teller(file, console, as_json=options.json), stop)
+            if folder != options.run / FOLDER:
+                _name(folder, options.run)
+            say = teller(file, console, as_json=options.json)
+            stream = _watch(options.run, folder, say, stop)
     except CannotWatchError as error:
         return _fail(console, str(error), EXIT_USAGE)
     except KeyboardInterrupt:  # before the stream began, or a second one
@@ -271,12 +289,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_VALID if stream.whole else EXIT_UNKNOWN
 
 
-def _watch(run: Path, say: Say, stop: Stop) -> Stream:
+def _watch(run: Path, folder: Path, say: Say, stop: Stop) -> Stream:
     with (
         open_session("local[2]", partitions=2, driver_memory=MEMORY, quick=True) as session,
         _stopped_by_signals(stop),
     ):
-        return watch(session, run, say, stop)
+        return watch(session, run, say, stop, folder)
+
+
+def _name(folder: Path, run: Path) -> None:
+    """Say where the watch of a run lies that may only be read; not among lines of JSON."""
+    told = folder / ALARMS_FILE
+    sys.stderr.write(f"chaos watch: {run} cannot be written; what the watch tells: {told}\n")
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from chaos.run import run_row
 S = 1_000_000_000
 MS = 1_000_000
 RUN_ID, TOPIC, GROUP = "a-run", "orders", "billing"
+ORDERLY = "ledger"
+"""A group that gets one call of a queue at a time."""
 
 
 class Recording:
@@ -28,6 +30,7 @@ class Recording:
             "run_id": RUN_ID, "run_tag": payload.run_tag(RUN_ID), "scenario": "made", "seed": 1,
             "backend": "local", "plan": {}, "t0_wall_us": 0, "contract": {}, "nodes": ["n0", "n1"],
             "topic": TOPIC, "group": GROUP, "problems": [], "quorum": 1,
+            "modes": {ORDERLY: "orderly"},
         }  # fmt: skip
         (run / "run.json").write_text(json.dumps(about))
 
@@ -68,6 +71,19 @@ class Recording:
             "auditor": False, "is_retry": False, "is_dlq": False,
         }  # fmt: skip
         self.write("consumer-1", "deliveries", **{**row, **more})
+
+    def call(self, sent: dict[str, Any], consumer: str, begun: int) -> None:
+        """Give a message to an orderly listener, which is done with it now."""
+        self._ops += 1
+        self.deliver(
+            sent, grp=ORDERLY, consumer=consumer, op_id=self._ops, t_recv=begun,
+            t_proc_begin=begun, t_proc_end=self.clock,
+        )  # fmt: skip
+
+    def skip(self, queue: int) -> int:
+        """Leave an offset of a queue free, and return it."""
+        self._offsets[queue] = self._offsets.get(queue, -1) + 1
+        return self._offsets[queue]
 
     def traffic(self, count: int, seconds: float) -> list[dict[str, Any]]:
         """Send, acknowledge and deliver ``count`` messages over ``seconds``."""
@@ -126,11 +142,35 @@ def plants(run: Recording) -> Iterator[tuple[str, str]]:
     run.deliver(refused, queue_offset=902)
     yield "A7", str(refused["key"])
     first, second = run.invoke(), run.invoke()
-    run.complete(first, offset=903)
-    run.complete(second, offset=903)
-    second["queue"] = first["queue"]
-    run.deliver(second)
-    yield "A15", f"{TOPIC}/{first['queue']}@903"
+    run.complete(first)
+    run.complete(second, "info")
+    run.deliver(second, queue_id=first["queue"], queue_offset=first["offset"])
+    yield "A15", f"{TOPIC}/{first['queue']}@{first['offset']}"
+    yield from _plants_of_queues(run)
+    yield from _plants_of_nodes(run)
+    yield from _plants_of_kinds(run)
+
+
+def _plants_of_queues(run: Recording) -> Iterator[tuple[str, str]]:
+    behind = run.invoke()
+    free = run.skip(behind["queue"])
+    run.complete(behind)
+    run.clock += 1
+    overtaking = {**run.invoke(), "queue": behind["queue"]}
+    run.complete(overtaking, offset=free)
+    yield "A11", str(overtaking["key"])
+    at_once = run.invoke()
+    run.complete(at_once)
+    began, run.clock = run.clock, run.clock + S
+    run.call(at_once, "c1", began)
+    run.clock += S // 2
+    run.call(at_once, "c2", run.clock - S)
+    run.clock += S
+    run.call(at_once, "c1", run.clock)
+    yield "A17", f"{TOPIC}/{at_once['queue']}"
+
+
+def _plants_of_nodes(run: Recording) -> Iterator[tuple[str, str]]:
     run.probe("n1", 1, commit=1)
     yield "A30", "0:1"
     run.probe("n1", 5, commit=3, role="follower")
@@ -138,6 +178,9 @@ def plants(run: Recording) -> Iterator[tuple[str, str]]:
     yield "A32", f"n1:answer at {run.clock - 2}"
     run.probe("n1", 5, commit=2, role="follower")
     yield "A33", f"n1:answer at {run.clock - 2}"
+
+
+def _plants_of_kinds(run: Recording) -> Iterator[tuple[str, str]]:
     undone = run.invoke("txn")
     run.decide(undone, "half")
     run.decide(undone, "rollback")

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,7 +28,7 @@ from spark.stream.feed import DamagedFeedError, Feed
 from spark.stream.place import SCRATCH, CannotWatchError, Life
 from spark.stream.replicas import Replicas
 from spark.stream.told import in_words
-from tests.spark.recording import Recording, S, plants
+from tests.spark.recording import ORDERLY, Recording, S, plants
 
 
 def landed(feed):
@@ -220,6 +222,25 @@ def test_a_run_goes_on_as_long_as_its_harness_lives(tmp_path):
     assert place.life_of(run) is Life.OVER
 
 
+def test_calls_of_orderly_groups_are_landed(tmp_path):
+    run = Recording(tmp_path / "run")
+    (sent,) = run.traffic(1, 1)
+    began = run.clock
+    run.clock += S
+    run.call(sent, "c1", began)
+
+    def calls(name):
+        feed = Feed(run.run, tmp_path / name)
+        feed.look(run.clock)
+        return [row for row in landed(feed) if row["what"] == "call"]
+
+    (call,) = calls("sound")
+    assert (call["grp"], call["node"], call["queue_id"]) == (ORDERLY, "c1", sent["queue"])
+    assert (call["begun"], call["ended"]) == (began, run.clock)
+    with planted(HARNESS_BUGS["watch-hears-no-calls"]):
+        assert calls("broken") == []
+
+
 def test_a_run_has_one_watch_at_a_time(tmp_path):
     run = Recording(tmp_path / "run").run
     with place.taken(run) as folder:
@@ -230,6 +251,37 @@ def test_a_run_has_one_watch_at_a_time(tmp_path):
         assert all((folder / name).is_dir() for name in SCRATCH), "it is the first one's"
     assert not any((folder / name).exists() for name in SCRATCH)
     with planted(HARNESS_BUGS["two-watches-of-one-run"]), place.taken(run), place.taken(run):
+        pass  # nobody notices
+
+
+@pytest.mark.parametrize("number", sorted(place.READ_ONLY))
+def test_a_run_that_may_only_be_read_is_watched_from_aside(tmp_path, monkeypatch, number):
+    run = Recording(tmp_path / "run").run
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(aside))
+    before, make = sorted(run.rglob("*")), Path.mkdir
+
+    def refuse(path, *arguments, **options):
+        if path.is_relative_to(run):
+            raise OSError(number, os.strerror(number), str(path))
+        make(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with place.taken(run) as folder:
+        assert folder == place.aside(run)
+        assert folder.parent == aside
+        assert folder.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(CannotWatchError, match="is watched already"):
+            place.taken(run).__enter__()
+    assert sorted(run.rglob("*")) == before
+    folder.joinpath(place.LOCK_FILE).unlink()
+    folder.rmdir()
+    (aside / "others").mkdir()
+    folder.symlink_to(aside / "others")  # a name that could be guessed
+    with pytest.raises(CannotWatchError, match="belongs to somebody else"):
+        place.taken(run).__enter__()
+    with planted(HARNESS_BUGS["watch-in-the-place-of-others"]), place.taken(run):
         pass  # nobody notices
 
 
