@@ -64,6 +64,10 @@ USUAL_MS: Final = 14_000
 LONG_RATE_PER_S: Final = 0.8
 ORDERLY_LIVENESS_MS: Final = 200_000
 """A member that is killed keeps its locks until they run out, anew where the leader has changed."""
+SLOW_LIVENESS_MS: Final = 300_000
+"""Where much is read a few messages at a time, or waits for clocks."""
+FAR_APART_MS: Final = 60_000
+"""What was stamped by a clock so far ahead waits until the others have come there."""
 STARTS: Final = ("first", "last", "timestamp")
 QUIET_MS: Final = 500
 """No fault comes in the last part of the safety phase."""
@@ -108,6 +112,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         )
         events = _with_stops(rng.split("more stops"), workload, events, options)
         events = with_corners(rng.split(CORNERS), events, options, on)
+        if _takes_long(options, workload):
+            options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 
@@ -130,6 +136,18 @@ def _with_traffic(
         options = structs.replace(options, retention_ms=0)
         workload = structs.replace(workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0)
     return options, workload
+
+
+def _takes_long(options: Options, workload: Workload) -> bool:
+    """Tell whether there may be much to do in the end.
+
+    Large batches are read a few messages at a time, or what waits has stamps far ahead.
+    """
+    strain = workload.strain
+    reads_few = strain is not None and bool(strain.count_max or strain.units_max)
+    waits = any((workload.delayed, workload.retrying, workload.transactional))
+    is_far = options.clock_spread_ms > FAR_APART_MS
+    return (reads_few and Odd.BATCH in workload.odd) or (waits and is_far)
 
 
 def _with_stops(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dledger.errors import PendingFull
-from sim.faults.draw import draw
+from sim.faults.draw import SLOW_LIVENESS_MS, draw
 from sim.faults.further import Further
 from sim.faults.plan import FaultKind, Options, Plan, Workload
 from sim.faults.strain import (
@@ -17,6 +17,7 @@ from sim.faults.strain import (
     draw_strain,
 )
 from sim.faults.traffic import Delayed
+from sim.kinds import Odd
 from sim.oracles.base import Violation
 from sim.refusals import Refusals
 from sim.rng import SplitRng
@@ -143,3 +144,18 @@ def test_producers_try_again_as_often_as_the_plan_says(strain):
     world = World(Plan(seed=5, options=Options(), workload=Workload(strain=strain)))
     config = world.layout.client_config("p0")
     assert config.retry_times == (RETRY_TIMES if strain is None else 0)
+
+
+def test_there_is_time_in_the_end_for_much_that_is_read_slowly_and_for_clocks_far_ahead():
+    usual_ms, plans = Options().liveness_ms, [draw(seed) for seed in range(300, 400)]
+    for plan in plans:
+        options, workload = plan.options, plan.workload
+        waits = workload.delayed or workload.retrying or workload.transactional
+        if waits and options.clock_spread_ms == 90_000:
+            assert options.liveness_ms == SLOW_LIVENESS_MS
+        if options.liveness_ms == SLOW_LIVENESS_MS:
+            assert waits or (workload.strain is not None and Odd.BATCH in workload.odd)
+    slow = [plan.seed for plan in plans if plan.options.liveness_ms == SLOW_LIVENESS_MS]
+    assert {343, 372} <= set(slow)
+    assert len(slow) < 20
+    assert sum(plan.options.liveness_ms == usual_ms for plan in plans) > 70
