@@ -7,11 +7,11 @@ Source: spec/proof.md A52.
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
-from pyspark.sql.window import Window
 
 from spark.context import Context
 from spark.evidence import message_name, queue_place, tell, text
 from spark.facts import lacking, of_run, to_groups, unchecked, unknown
+from spark.lines import before, by_time
 from spark.result import CheckResult
 
 QUEUE = ["grp", "topic", "queue_id"]
@@ -66,6 +66,6 @@ def _with_floor(rows: DataFrame, commits: DataFrame) -> DataFrame:
         told.withColumn("later", F.lit(1)), allowMissingColumns=True
     )
     # At one instant nothing is known to be earlier: deliveries go first.
-    before = Window.partitionBy(*QUEUE).orderBy("t", "later")
-    before = before.rowsBetween(Window.unboundedPreceding, -1)
-    return both.withColumn("committed", F.max("value_offset").over(before)).filter("later = 0")
+    line = by_time(QUEUE, "t", F.col("later"))
+    found = before(both, line, "committed", "max", F.col("value_offset"))
+    return found.filter("later = 0")

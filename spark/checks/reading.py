@@ -27,7 +27,7 @@ from spark.facts import (
     unchecked,
     unknown,
 )
-from spark.lines import before, by_offset, whole
+from spark.lines import before, by_offset, by_time, whole
 from spark.result import CheckResult
 from spark.runs import find_runs
 
@@ -216,8 +216,7 @@ def check_shards(context: Context) -> CheckResult:
 def _overlapping(rows: DataFrame, tolerance: int) -> DataFrame:
     """Return the calls that began before an earlier one of their queue had ended."""
     queue = ("gname", "topic", "queue_id")
-    earlier = Window.partitionBy(*queue).orderBy("begin", "end", "consumer", "op_id")
-    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    line = by_time(queue, "begin", F.col("end"), F.col("consumer"), F.col("op_id"))
     where = text(F.col("topic"), "/", F.col("queue_id"))
     words = text(
         F.col("consumer"), " began with ", where, " of ", F.col("gname"), " at ", F.col("begin"),
@@ -226,7 +225,7 @@ def _overlapping(rows: DataFrame, tolerance: int) -> DataFrame:
     calls = rows.groupBy(*queue, "consumer", "op_id").agg(
         F.min("t_proc_begin").alias("begin"), F.max("t_proc_end").alias("end")
     )
-    calls = calls.withColumn("busy", F.max("end").over(earlier))
+    calls = before(calls, line, "busy", "max", F.col("end"))
     calls = calls.filter(F.col("begin") < F.col("busy") - tolerance)
     return calls.select(where.alias("key"), words.alias("words"))
 
@@ -238,13 +237,16 @@ def _overtaking(context: Context, rows: DataFrame) -> DataFrame:
     )
     sends = context.sends.filter("outcome = 'ok' and kind = 'orderly'")
     given = firsts.join(sends.select("msg_key", "topic", "shard_key", "t_inv", "t_cmp"), "msg_key")
-    shard = Window.partitionBy("gname", "topic", "shard_key")
-    earlier = shard.orderBy("at", "msg_key").rowsBetween(Window.unboundedPreceding, -1)
+    given = given.withColumn("begun", F.col("at.t_proc_begin"))
+    shard = ("gname", "topic", "shard_key")
     if tolerance := context.history.tolerance:
-        before = (Window.unboundedPreceding, -tolerance - 1)
-        earlier = shard.orderBy("begun").rangeBetween(*before)
-        given = given.withColumn("begun", F.col("at.t_proc_begin"))
-    late = given.withColumn("latest", F.max("t_inv").over(earlier)).filter("t_cmp < latest")
+        earlier = Window.partitionBy(*shard).orderBy("begun")
+        earlier = earlier.rangeBetween(Window.unboundedPreceding, -tolerance - 1)
+        given = given.withColumn("latest", F.max("t_inv").over(earlier))
+    else:
+        line = by_time(shard, "begun", F.col("at.pos"), F.col("msg_key"))
+        given = before(given, line, "latest", "max", F.col("t_inv"))
+    late = given.filter("t_cmp < latest")
     words = text(
         "message ", F.col("msg_key"), " of shard ", F.col("shard_key"), " came to ",
         F.col("gname"), " after later ones",

@@ -12,6 +12,8 @@ from pyspark.sql.window import Window
 
 from bench.history import ROWS_PER_MESSAGE, write_history
 from spark import facts, lines
+from spark.checks.acknowledged import _with_floor
+from spark.checks.reading import _overlapping
 from spark.job import CHECKS
 from spark.session import open_session
 from tests.spark.plans import EventLog, logging_to
@@ -68,6 +70,38 @@ def test_commits_of_one_queue_are_looked_at_in_stretches(tmp_path, logged):
     write_history(run, MESSAGES, skew="queue", whole=True)
     log = logged(lambda session: reports.append(report_of(session, run, tmp_path, only=("A2",))))
     assert found(reports[0], "A2") == ("valid", 0)
+    assert log.windows()
+    assert log.quadratic() == []
+    assert log.most_of_a_task() < MESSAGES
+
+
+def test_calls_and_durable_commits_of_one_queue_are_looked_at_in_stretches(logged):
+    """One call that lasts for a thousand others, and one commit so far ahead, over stretches."""
+    step, middle, far = 1 << 16, MESSAGES // 2, 1_000
+    found = {}
+
+    def work(session):
+        queue = [F.lit("t").alias("topic"), F.lit(0).alias("queue_id")]
+        at, is_far = F.col("id") * step, F.col("id") == middle
+        calls = session.range(MESSAGES).select(
+            F.lit("g").alias("gname"), *queue, F.lit("c").alias("consumer"),
+            F.col("id").alias("op_id"), at.alias("t_proc_begin"),
+            (at + F.when(is_far, far * step).otherwise(step // 2)).alias("t_proc_end"),
+        )  # fmt: skip
+        found["calls"] = _overlapping(calls, 0).count()
+        grp = F.lit("g").alias("grp")
+        got = session.range(MESSAGES).select(
+            grp, *queue, F.col("id").alias("queue_offset"), at.alias("t")
+        )
+        commits = session.range(MESSAGES).select(
+            grp, *queue, (at + step // 2).alias("t_cmp"),
+            (F.col("id") + F.when(is_far, far).otherwise(0)).alias("value_offset"),
+        )  # fmt: skip
+        again = _with_floor(got, commits).filter("queue_offset < committed")
+        found["commits"] = again.count()
+
+    log = logged(work)
+    assert found == {"calls": far - 1, "commits": far - 1}
     assert log.windows()
     assert log.quadratic() == []
     assert log.most_of_a_task() < MESSAGES
