@@ -54,11 +54,16 @@ class QueueData(_Struct, kw_only=True, gc=False):
 
 
 class BrokerData(_Struct, kw_only=True):
-    """One broker group: its addresses by broker id, 0 being the master or leader."""
+    """One broker group: its addresses by broker id, 0 being the master or leader.
+
+    ``enable_acting_master`` is RocketMQ 5's: a slave that serves in its master's place. Ours never
+    does; the member is told all the same, since the Rust client reads no route without it.
+    """
 
     broker_addrs: dict[Int64, str] = {}
     broker_name: str
     cluster: str = ""
+    enable_acting_master: bool = False
 
 
 class TopicRouteData(_Struct, kw_only=True):
