@@ -33,6 +33,7 @@ from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from store.origins import maybe_said
+from tests.fixtures import route_of_5
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -217,7 +218,7 @@ class Replay:
             assert our_messages == recorded_messages, frame["n"]
         elif frame["to"] == "namesrv" and body:
             port = self._addresses["broker"]
-            text = body.decode().replace("127.0.0.1:10911", f"127.0.0.1:{port}")
+            text = route_of_5(body).decode().replace("127.0.0.1:10911", f"127.0.0.1:{port}")
             assert json.loads(ours.body) == json.loads(text), frame["n"]
         else:
             assert ours.body == body, frame["n"]

@@ -183,7 +183,14 @@ def test_routes_follow_every_change():
     first = server.ask(105, topic="T")
     assert first.body == server.ask(105, topic="T").body
     assert loads(first.body) == {
-        "brokerDatas": [{"brokerAddrs": {"0": "a:1"}, "brokerName": "b", "cluster": "c"}],
+        "brokerDatas": [
+            {
+                "brokerAddrs": {"0": "a:1"},
+                "brokerName": "b",
+                "cluster": "c",
+                "enableActingMaster": False,
+            }
+        ],
         "filterServerTable": {},
         "queueDatas": [
             {"brokerName": "b", "perm": 6, "readQueueNums": 4, "topicSysFlag": 0,
