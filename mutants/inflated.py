@@ -61,4 +61,33 @@ INFLATED: Final = (
             ("values > ROUTE_VALUES_MAX", "values > 1 << 30"),
         ),
     ),
+    Mutant(
+        name="answer-of-any-values",
+        breaks="What a tool is answered is decoded however many values it has.",
+        source="16 MiB of empty arrays in an answer to 208: 360 MB of objects.",
+        plant=patch(
+            "ledgermq.remoting.protocol.tolerant_json:check_reach", ("values > most", "False")
+        ),
+    ),
+    Mutant(
+        name="bombs-hide-a-key",
+        breaks="A query by key fails whole when strangers put bombs under the key.",
+        source="Five messages of 16 KB that inflate to 16 MiB each, with somebody else's key.",
+        plant=patch(
+            "ledgermq.client.pulled:decode_found",
+            ("messages = decode_records(body)", "messages = decode_pulled(body)[0]"),
+        ),
+    ),
+    Mutant(
+        name="moved-without-end",
+        breaks="A broker that answers 21 within the limits for ever is asked without a pause.",
+        source="A broker that names another legal offset each time: a rebalance for each answer.",
+        plant=patch(
+            "ledgermq.client.puller:Puller._on_illegal_offset",
+            (
+                "await asyncio.sleep(ILLEGAL_OFFSET_WAIT_MS / 1000)\n        self._host.move(",
+                "self._host.move(",
+            ),
+        ),
+    ),
 )

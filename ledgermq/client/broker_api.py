@@ -11,7 +11,7 @@ import msgspec
 from ledgermq.client.commands import make_command, number_in
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus, SendStatus
 from ledgermq.client.name_servers import Caller
-from ledgermq.client.pulled import check_places, decode_pulled
+from ledgermq.client.pulled import check_places, decode_found, decode_pulled
 from ledgermq.client.stored_offset import StoredOffsets
 from ledgermq.remoting.protocol.bodies import (
     ConsumerIdList,
@@ -153,13 +153,13 @@ class BrokerApi:
         response = await self._call(
             addr, RequestCode.QUERY_MESSAGE, fields, also_ok=ResponseCode.QUERY_NOT_FOUND
         )
-        return [] if response.code else _decode_all(response.body)
+        return [] if response.code else decode_found(response.body)
 
     async def view_message(self, addr: str, physical_offset: int) -> MessageExt:
         """Return the message at an offset of the broker's log; code 1 raises: there is none."""
         fields = {"offset": str(physical_offset)}
         response = await self._call(addr, RequestCode.VIEW_MESSAGE_BY_ID, fields)
-        messages = _decode_all(response.body)
+        messages = decode_found(response.body)
         if len(messages) != 1:
             raise RemoteProtocolError(f"{len(messages)} messages instead of one")
         return messages[0]
@@ -274,10 +274,3 @@ class BrokerApi:
         if response.code not in {ResponseCode.SUCCESS, also_ok}:
             raise for_code(response.code, response.remark)
         return response
-
-
-def _decode_all(body: bytes) -> list[MessageExt]:
-    messages, is_whole = decode_pulled(body)
-    if not is_whole:
-        raise RemoteProtocolError("the messages are too large to be decompressed together")
-    return messages

@@ -36,6 +36,21 @@ def decode_pulled(body: bytes) -> tuple[list[MessageExt], bool]:
     return messages, True
 
 
+def decode_found(body: bytes) -> list[MessageExt]:
+    """Return the messages of an answer to a query: all of them, whatever they inflate to.
+
+    Anybody may put bombs under a key. So those that come when enough has been decompressed are
+    handed on as they are, with their flag; `MessageExt.content` reads each. Errors:
+    ``RemoteProtocolError`` if they are no records.
+    """
+    messages = decode_records(body)
+    inflated_bytes = 0
+    for message in messages:
+        if message.sys_flag & FLAG_COMPRESSED and inflated_bytes < PULLED_CONTENT_BYTES_MAX:
+            inflated_bytes += inflate(message)
+    return messages
+
+
 def inflate(message: MessageExt) -> int:
     """Decompress a body in place; return how many bytes came out, used or not.
 

@@ -193,12 +193,14 @@ class Puller:
         everything from the end that the leader knew.
 
         An offset within the limits that the same answer names is not illegal: somebody has reset
-        the group. RocketMQ 5 says that once, to whoever pulls next.
+        the group. RocketMQ 5 says that once, to whoever pulls next. A queue that moves is given
+        away and taken again: so a broker that says it for ever is not asked again at once.
         """
         process_queue = self.process_queue
         offset = process_queue.next_offset
         is_legal = result.min_offset <= offset <= result.max_offset
         if is_legal and result.next_offset != offset:
+            await asyncio.sleep(ILLEGAL_OFFSET_WAIT_MS / 1000)
             self._host.move({process_queue.queue: result.next_offset})
             return
         if not self._illegal_offset_seen:

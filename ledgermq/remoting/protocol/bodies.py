@@ -33,6 +33,7 @@ from ledgermq.remoting.protocol.tolerant_json import (
     REQUEST,
     Json,
     Reach,
+    check_reach,
     loads,
 )
 
@@ -272,6 +273,8 @@ def decode_body(data: bytes, kind: type[Body], reach: Reach = REQUEST) -> Body:
     """
     if reach is REQUEST:
         _check_size(data)
+    else:
+        check_reach(data, reach)
     loose: type[Body] = _LOOSE.get(kind, kind)
     if b'"$ref"' not in data:
         with suppress(*NOT_DECODED):

@@ -148,6 +148,12 @@ TOLERANT_ANSWER_VALUES_MAX: Final = Limit(
     50_000, "values in an answer to us that is not strict JSON", Unit.COUNT, Scope.REQUEST,
     "the request of ours fails",
 )  # fmt: skip
+ANSWER_VALUES_MAX: Final = Limit(
+    1_000_000, "commas, braces and brackets in an answer to us", Unit.COUNT, Scope.REQUEST,
+    "the request of ours fails",
+)  # fmt: skip
+"""A frame of nothing but ``[],`` would take 360 MB; this many values take 90 MB at most. The
+largest tables that brokers tell have fewer."""
 
 ROUTE_VALUES_MAX: Final = Limit(
     200_000, "commas and braces in a route", Unit.COUNT, Scope.REQUEST, "the request of ours fails"
@@ -176,6 +182,7 @@ LIMITS: Final = (
     TOLERANT_BYTES_MAX,
     TOLERANT_VALUES_MAX,
     TOLERANT_ANSWER_VALUES_MAX,
+    ANSWER_VALUES_MAX,
     ROUTE_VALUES_MAX,
 )
 """What one request may contain, whoever serves it."""

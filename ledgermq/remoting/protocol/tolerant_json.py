@@ -17,6 +17,7 @@ import msgspec
 
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.limits import (
+    ANSWER_VALUES_MAX,
     NESTING_MAX,
     REGISTER_BYTES_MAX,
     TOLERANT_ANSWER_VALUES_MAX,
@@ -34,11 +35,13 @@ class Reach(NamedTuple):
     bytes_max: int
     values_max: int
     """Keys, values and escapes, and what references add."""
+    strict_values_max: int | None = None
+    """What strict JSON may hold; None: no more than its bytes can."""
 
 
 REQUEST: Final = Reach(TOLERANT_BYTES_MAX, TOLERANT_VALUES_MAX)
 """For what any client may send: at most 20 ms of work."""
-ANSWER: Final = Reach(16 * 1024 * 1024, TOLERANT_ANSWER_VALUES_MAX)
+ANSWER: Final = Reach(16 * 1024 * 1024, TOLERANT_ANSWER_VALUES_MAX, ANSWER_VALUES_MAX)
 """For the answers of servers that we asked; a real name server writes routes in this dialect."""
 REGISTRATION: Final = Reach(REGISTER_BYTES_MAX, TOLERANT_VALUES_MAX)
 """For what a broker says of itself: long, but then in strict JSON."""
@@ -69,14 +72,27 @@ _REF_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 def loads(data: bytes, reach: Reach = REQUEST) -> Json:
     """Return the value of a JSON text. Errors: `RemoteProtocolError` if it is none."""
-    if len(data) > reach.bytes_max:
-        raise RemoteProtocolError(f"JSON of {len(data)} bytes, more than {reach.bytes_max}")
+    check_reach(data, reach)
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data)
         except NOT_DECODED:
             pass
     return _Reader(data.decode("utf-8", "replace"), reach.values_max).read_all()
+
+
+def check_reach(data: bytes, reach: Reach) -> None:
+    """Refuse a text that is too long, or would become too many values, before it is read.
+
+    Errors: `RemoteProtocolError`.
+    """
+    if len(data) > reach.bytes_max:
+        raise RemoteProtocolError(f"JSON of {len(data)} bytes, more than {reach.bytes_max}")
+    most = reach.strict_values_max
+    if most is not None and len(data) > most:
+        values = data.count(b",") + data.count(b"{") + data.count(b"[")
+        if values > most:
+            raise RemoteProtocolError(f"JSON of {values} values, more than {most}")
 
 
 def text_of(value: Json) -> str:

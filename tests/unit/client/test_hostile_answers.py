@@ -2,22 +2,26 @@
 
 import asyncio
 import zlib
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
+from ledgermq.client import pulled
 from ledgermq.client import puller as puller_module
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.pulled import decode_pulled
-from ledgermq.client.puller import EMPTY_PULL_MS_MIN, Puller
+from ledgermq.client.puller import EMPTY_PULL_MS_MIN, ILLEGAL_OFFSET_WAIT_MS, Puller
 from ledgermq.remoting.protocol import bodies, compression
 from ledgermq.remoting.protocol.bodies import QueueData
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.hosts import pack_host
-from ledgermq.remoting.protocol.limits import ROUTE_VALUES_MAX
+from ledgermq.remoting.protocol.limits import ANSWER_VALUES_MAX, ROUTE_VALUES_MAX
 from ledgermq.remoting.protocol.message import FLAG_COMPRESSED, MessageExt, encode_record
+from ledgermq.remoting.protocol.tolerant_json import ANSWER, loads
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
@@ -75,12 +79,14 @@ def pauses_after(result: PullResult, monkeypatch) -> list[float]:
     host = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ns=lambda: 5),
         routes=SimpleNamespace(master=lambda _name: "here:1"),
+        move=lambda _offsets: slept.append(0.0),
     )
     queue = ProcessQueue(QUEUE, 7)
     with monkeypatch.context() as patched:
         patched.setattr(puller_module.asyncio, "sleep", sleep)
         asyncio.run(Puller(host, queue)._take(result, 5, "here:1"))
-    assert queue.next_offset == max(7, result.next_offset)
+    if result.status is not PullStatus.OFFSET_ILLEGAL:
+        assert queue.next_offset == max(7, result.next_offset)
     return slept
 
 
@@ -114,3 +120,35 @@ def test_a_route_has_an_end():
         bodies.decode_topic_route(route(most + 1))
     with planted(BY_TESTS["route-of-any-size"]):
         assert bodies.decode_topic_route(route(most + 1))
+
+
+def test_who_moves_a_queue_for_ever_is_asked_again_after_a_pause(monkeypatch):
+    result = PullResult(
+        status=PullStatus.OFFSET_ILLEGAL, next_offset=3, min_offset=0, max_offset=9, messages=[],
+        suggested_broker_id=0,
+    )  # fmt: skip
+    assert pauses_after(result, monkeypatch) == [ILLEGAL_OFFSET_WAIT_MS / 1000, 0.0]
+    with planted(BY_TESTS["moved-without-end"]):
+        assert pauses_after(result, monkeypatch) == [0.0]
+
+
+@pytest.mark.usefixtures("small")
+def test_bombs_under_a_key_hide_nobodys_message():
+    bomb, fine = zlib.compress(bytes(9_000)), zlib.compress(b"x")
+    body = b"".join(record(at, one) for at, one in enumerate((bomb, bomb, bomb, fine)))
+    found = pulled.decode_found(body)
+    assert [one.queue_offset for one in found] == [0, 1, 2, 3]
+    assert found[3].content() == b"x"
+    with planted(BY_TESTS["bombs-hide-a-key"]):
+        assert len(pulled.decode_found(body)) == 1
+
+
+@pytest.mark.parametrize("read", [loads, partial(bodies.decode_body, kind=list[Any])])
+@pytest.mark.parametrize("item", [b"[],", b"{},", b'"a",', b"1,"])
+def test_an_answer_has_so_many_values_and_no_more(item, read):
+    most = ANSWER_VALUES_MAX // 2
+    assert len(read(b"[" + item * (most - 1) + b"0]", reach=ANSWER)) == most
+    with pytest.raises(RemoteProtocolError, match="values, more than 1000000"):
+        read(b"[" + item * (2 * most) + b"0]", reach=ANSWER)
+    with planted(BY_TESTS["answer-of-any-values"]):
+        assert read(b"[" + item * (2 * most) + b"0]", reach=ANSWER)
