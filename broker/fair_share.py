@@ -30,6 +30,19 @@ class FairShare:
         free = self._limit - self.used - more
         return self._used_by.get(holder, 0) + more <= free // SHARE
 
+    @property
+    def free(self) -> int:
+        """What nobody has."""
+        return self._limit - self.used
+
+    def of(self, holder: str | int) -> int:
+        """Return what a holder has."""
+        return self._used_by.get(holder, 0)
+
+    def largest(self) -> str | int:
+        """Return the holder that has most. Raises `ValueError` where there is none."""
+        return max(self._used_by, key=self._used_by.__getitem__)
+
     def take(self, holder: str | int, count: int) -> None:
         """Note that a holder has more, or less."""
         self.used += count

@@ -151,6 +151,14 @@ FAIRNESS: Final = (
         plant=patch("broker.sends.room:LogRoom._has_room", (">= STALLED_MS", ">= 2**62")),
     ),
     Mutant(
+        name="no-place-for-a-newcomer",
+        breaks="Where many addresses fill what may wait for room, whoever comes later is refused.",
+        source="Forty addresses with large messages: no large one of another address is let in.",
+        plant=patch(
+            "broker.sends.room:LogRoom._has_place", ("if share.of(address):", "if True:")
+        ),
+    ),
+    Mutant(
         name="late-sends-stored",
         breaks="A large send that waited for longer than its client does is stored all the same.",
         source="64 senders of 3 MiB: what is stored after their time, each retry stores again.",

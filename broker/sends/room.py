@@ -8,11 +8,14 @@ of each other address. Two or three on their way are enough to keep members and 
 
 A send that waited for nearly as long as its client does is refused. The client gives it up and
 sends it again: a broker under too much load would store what nobody waits for, and store it twice.
+Where many addresses fill what may wait, one of which nothing waits takes the place of what came
+last of the one that has most: however many flood, whoever comes later is heard.
 
 Small messages do not wait here: what a turn of the loop takes of them is bounded by their number
 and time (`ledgermq.remoting.transport.turns`). Where nothing is committed for a while, room is what
 the log itself takes: what has no majority is told so by its own limits and times.
-Source: fair queueing before a short queue, as byte queue limits of network devices.
+Source: fair queueing before a short queue, as byte queue limits of network devices; who is pushed
+out by the rule of the longest queue (Suter et al., McKenney).
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ class LogRoom:
     def wait(self, one: Entering, size_bytes: int) -> bool:
         """See `ledgermq.remoting.transport.room.Room`."""
         address = one.remote[0]
-        if self._is_too_late(one) or not self._share.fits(address, size_bytes):
+        if self._is_too_late(one) or not self._has_place(address, size_bytes):
             return False
         if one.waiting_since_ms is None:
             one.waiting_since_ms = self._clock.monotonic_ms()
@@ -148,6 +151,34 @@ class LogRoom:
     def _is_too_late(self, one: Entering) -> bool:
         since_ms = one.waiting_since_ms
         return since_ms is not None and self._clock.monotonic_ms() - since_ms >= LOG_WAITING_MS_MAX
+
+    def _has_place(self, address: str, size_bytes: int) -> bool:
+        """Tell whether so much more of an address may wait; others may be refused for a newcomer.
+
+        Who is pushed out keeps as much as the newcomer gets, so that no two push out each other.
+        """
+        share = self._share
+        if share.fits(address, size_bytes):
+            return True
+        if share.of(address):
+            return False
+        for _ in range(TURN_MAX):
+            if share.free >= size_bytes or not self._push_out(size_bytes):
+                break
+        return share.free >= size_bytes
+
+    def _push_out(self, size_bytes: int) -> bool:
+        """Refuse what came last of the address that has most; False if it has too little."""
+        most = self._share.largest()
+        if self._share.of(most) < 2 * size_bytes:
+            return False
+        pushed = self._flows.take_last(str(most), lambda waiting: waiting[1] > 0)
+        if pushed is None:
+            return False
+        one, freed_bytes = pushed
+        self._share.take(most, -freed_bytes)
+        asyncio.get_running_loop().call_soon(one.refuse, NoRoom(self))
+        return True
 
     def _refuse_late(self) -> bool:
         """Refuse those that waited for too long, a turn's worth; return whether that was all."""

@@ -44,6 +44,19 @@ class Flows(Generic[W]):
         self._count -= 1
         return one
 
+    def take_last(self, address: str, is_meant: Callable[[W], bool]) -> W | None:
+        """Take the last one of an address that is meant, None if there is none."""
+        theirs = self._waiting.get(address, deque())
+        for at in range(len(theirs) - 1, -1, -1):
+            if is_meant(theirs[at]):
+                one = theirs[at]
+                del theirs[at]
+                if not theirs:
+                    del self._waiting[address]
+                self._count -= 1
+                return one
+        return None
+
     def remove(self, is_over: Callable[[W], bool], most: int) -> list[W]:
         """Take those that are over, so many at most; the others keep their turns. Looks at each."""
         over: list[W] = []

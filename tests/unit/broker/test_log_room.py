@@ -201,6 +201,41 @@ def test_what_may_wait_of_an_address_is_a_share():
     run(test)
 
 
+def newcomer_among_many() -> tuple[int, int]:
+    """Return what of a newcomer is refused, and how many of those who fill what may wait."""
+    refused = []
+
+    async def test(log: Log) -> None:
+        log.append("before", LOG_ROOM_BYTES)
+        others = [
+            Sender(log, f"{address}.{number}", [4 * 1024**2], f"a{address}")
+            for address in range(40)
+            for number in range(13)
+        ]
+        assert log.room.waiting_bytes >= LOG_WAITING_BYTES_MAX - 16 * 1024**2
+        await asyncio.sleep(0)
+        full = sum(len(one.refused) for one in others)
+        newcomer = Sender(log, "new", [4 * 1024**2], "new")
+        again = Sender(log, "new2", [4 * 1024**2], "new")
+        assert log.room.waiting_bytes <= LOG_WAITING_BYTES_MAX
+        await asyncio.sleep(0)
+        refused.append(len(newcomer.refused))
+        refused.append(sum(len(one.refused) for one in others) - full)
+        assert again.refused, "it is a newcomer once"
+        await log.work()
+        assert log.room.waiting_bytes == 0
+        assert ("new" in log.names) == (not newcomer.refused)
+
+    run(test)
+    return refused[0], refused[1]
+
+
+def test_who_comes_late_takes_a_place_of_who_has_most():
+    assert newcomer_among_many() == (0, 1)
+    with planted(BY_TESTS["no-place-for-a-newcomer"]):
+        assert newcomer_among_many() == (1, 0)
+
+
 def test_a_turn_lets_in_a_bounded_number_of_bytes():
     async def test(log: Log) -> None:
         log.append("before", LOG_ROOM_BYTES)

@@ -30,6 +30,15 @@ def test_what_waits_is_counted_by_address():
     assert (len(made), made.of_address("a"), made.of_address("nobody")) == (2, 1, 0)
 
 
+def test_the_last_that_is_meant_is_taken():
+    made = flows(("a", 1), ("a", 2), ("a", 3), ("b", 4))
+    assert made.take_last("a", lambda one: one != 3) == 2
+    assert made.take_last("a", lambda one: one > 3) is None
+    assert made.take_last("b", lambda _one: True) == 4
+    assert made.take_last("b", lambda _one: True) is None
+    assert (len(made), [made.pop(), made.pop()]) == (2, [1, 3])
+
+
 def test_nobody_waits():
     with pytest.raises(StopIteration):
         flows().pop()
