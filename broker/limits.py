@@ -151,9 +151,10 @@ REPLIES_OF_CLIENT_MAX: Final = Limit(
 )  # fmt: skip
 OPEN_HALVES_MAX: Final = Limit(
     1_000_000, "transactions that wait for their end", Unit.COUNT, Scope.GROUP,
-    "2, and the half is not stored; one producer group gets a quarter of what is free",
+    "2, and the half is not stored; one producer group, and one address, gets a quarter of what "
+    "is free",
 )  # fmt: skip
-"""Each takes 40 to 80 bytes of memory, and 75 in a snapshot."""
+"""Each takes 48 to 96 bytes of memory, and 86 in a snapshot."""
 RECENT_HALVES_BYTES_MAX: Final = Limit(
     16 * 1024**2, "halves of transactions that are kept at hand", Unit.BYTES, Scope.PROCESS,
     "forgotten, read from the log again",

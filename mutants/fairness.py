@@ -129,7 +129,7 @@ FAIRNESS: Final = (
         source="As above, for a large message of another client.",
         plant=patch(
             "broker.sends.room:LogRoom._add",
-            ("self._flows.add(one.remote[0],", "self._flows.add('',"),
+            ("self._flows.add(party_of(one.remote[0]),", "self._flows.add('',"),
         ),
     ),
     Mutant(
@@ -151,12 +151,19 @@ FAIRNESS: Final = (
         plant=patch("broker.sends.room:LogRoom._has_room", (">= STALLED_MS", ">= 2**62")),
     ),
     Mutant(
+        name="ipv6-by-address",
+        breaks="Each IPv6 address has a share of its own.",
+        source="Whoever has a network of 64 bits, as each home has, takes what thousands may.",
+        plant=patch(
+            "ledgermq.remoting.protocol.hosts:party_of",
+            ('address if ":" not in address else _network_of(address)', "address"),
+        ),
+    ),
+    Mutant(
         name="no-place-for-a-newcomer",
         breaks="Where many addresses fill what may wait for room, whoever comes later is refused.",
         source="Forty addresses with large messages: no large one of another address is let in.",
-        plant=patch(
-            "broker.sends.room:LogRoom._has_place", ("if share.of(address):", "if True:")
-        ),
+        plant=patch("broker.sends.room:LogRoom._has_place", ("if share.of(address):", "if True:")),
     ),
     Mutant(
         name="late-sends-stored",

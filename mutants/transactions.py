@@ -177,9 +177,17 @@ TRANSACTIONS: Final = (
         plant=patch(
             "broker.transactions.service:Transactions.let_in",
             (
-                "if not self.table.room.fits(group_number(group)):",
+                "if not self.table.fits(group_number(group), source_number(message.born_host)):",
                 "if len(self.table.rows) > 10**6:",
             ),
+        ),
+    ),
+    Mutant(
+        name="halves-by-group-alone",
+        breaks="Whoever invents producer groups may open all the transactions there is room for.",
+        source="A quarter of what is free for each of thirty names that one client made up.",
+        plant=patch(
+            "broker.transactions.table:HalfTable.fits", (" and self.sources.fits(source)", "")
         ),
     ),
     Mutant(

@@ -38,7 +38,8 @@ Said = tuple[str, bytes]
 DELIVERED: Final = "delivered"
 """The kind of state that the copy of a delayed message stands for."""
 HALF: Final = "tx-half"
-"""Of half a transaction: ``[queue offset, place in the log, stored (ms), immunity (s), group]``."""
+"""Of half a transaction: ``[queue offset, place in the log, stored (ms), immunity (s), group,
+source]``."""
 COPIED: Final = "tx-copied"
 """Of the copy of a half, committed or parked: where the half lies in the log."""
 OP: Final = "tx-op"
@@ -57,6 +58,8 @@ _OFFSET_MASK: Final = (1 << _QUEUE_AT) - 1
 _PLACE_MASK: Final = (1 << 48) - 1
 _PREPARED: Final = 13
 _SYS_FLAG: Final = 7
+_BORN_HOST: Final = 9
+_IPV4_HOST_BYTES: Final = 8
 _IMMUNITY_DIGITS: Final = 7
 _KINDS: Final = {HALF_TOPIC_BYTES: HALF, OP_TOPIC_BYTES: OP}
 
@@ -102,14 +105,17 @@ def kind_in(topic: bytes, queue_id: int) -> str:
     return _KINDS.get(topic, "") if queue_id == 0 else ""
 
 
-def said_in(kind: str, place: tuple[int, int, int], properties: bytes, body: bytes) -> Said:
+def said_in(
+    kind: str, place: tuple[int, int, int], properties: bytes, body: bytes, born_host: bytes
+) -> Said:
     """Return the state that a message stands for by its queue, see `kind_in`.
 
     ``place``: its queue offset, where it lies in the log, and when it was stored.
     """
     if kind == HALF:
         group = group_number(find_property(properties, b"PGROUP") or b"")
-        return HALF, b"[%d,%d,%d,%d,%d]" % (*place, immunity_of(properties), group)
+        numbers = *place, immunity_of(properties), group, source_number(born_host)
+        return HALF, b"[%d,%d,%d,%d,%d,%d]" % numbers
     return OP, body
 
 
@@ -117,7 +123,8 @@ def said_in_by(kind: str, record: bytes | memoryview, place: tuple[int, int, int
                properties: bytes) -> Said:  # fmt: skip
     """As `said_in`, of a whole record."""
     body = b"" if kind == HALF else bytes(record_body(record))
-    return said_in(kind, place, properties, body)
+    born_host = RECORD_HEADS[record[39] >> 4 & 3].unpack_from(record)[_BORN_HOST]
+    return said_in(kind, place, properties, body, born_host)
 
 
 @lru_cache(maxsize=1_024)
@@ -129,6 +136,16 @@ def group_number(group: bytes) -> int:
     """
     name = group.decode("utf-8", "replace").encode()
     return int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1 if name else 0
+
+
+def source_number(born_host: bytes) -> int:
+    """Return the number by which rows of halves name where one was sent from, by its packed host.
+
+    Of IPv6 it is the network of 64 bits, which one sender may have all of.
+    """
+    if len(born_host) == _IPV4_HOST_BYTES:
+        return int.from_bytes(born_host[:4])
+    return int.from_bytes(born_host[:8]) >> 1
 
 
 def immunity_of(properties: bytes) -> int:

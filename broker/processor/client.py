@@ -33,6 +33,7 @@ from ledgermq.remoting.protocol.command import (
 )
 from ledgermq.remoting.protocol.errors import InvalidHeader
 from ledgermq.remoting.protocol.headers import ConsumerGroupHeader, decode_header
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
 from ledgermq.remoting.transport.requests import serves
 from ledgermq.runtime.tasks import attempt
@@ -133,12 +134,12 @@ class ClientProcessor:
             request.language,
             request.version,
             self._clock.monotonic_ms(),
-            connection.remote[0],
+            party_of(connection.remote[0]),
         )
         for producer in heartbeat.producer_data_set:
             self._producers.register(producer.group_name, client)
         missing = self._missing(heartbeat)
-        admitted = [group for group in missing if self._new_groups.admit(connection.remote[0])]
+        admitted = [group for group in missing if self._new_groups.admit(client.holder)]
         answer = _OK if len(admitted) == len(missing) else _TOO_MANY_NEW
         if admitted:
             self._serve(

@@ -20,6 +20,7 @@ from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemotingError, RequestTimeout
 from ledgermq.remoting.protocol.headers import decode_header, header_fields
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.transport.requests import serves
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class ForwardProcessor:
         body: bytes,
     ) -> RemotingCommand:
         """Ask a member of a group, and return what it says as the answer of ``request``."""
-        group, client_id, asker = header.consumer_group, header.client_id, connection.remote[0]
+        group, client_id = header.consumer_group, header.client_id
+        asker = party_of(connection.remote[0])
         client = self._client(group, client_id)
         name = f"<{shown(group)}> <{shown(client_id)}>"
         if client is None:

@@ -35,6 +35,7 @@ from ledgermq.remoting.protocol.headers import (
     decode_pull_header,
     encode_pull_response_head,
 )
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.runtime.tasks import report_serving_failure
 from store.results import GetStatus, PutStatus
@@ -189,7 +190,7 @@ class PullProcessor:
             self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
             self._suggestions(header.consumer_group) if self._slave_read_enable else (0, 0),
             header.consumer_group,
-            connection.remote[0],
+            party_of(connection.remote[0]),
         )
         if header.sys_flag & FLAG_COMMIT and not self._is_slave:
             self._offsets.commit(

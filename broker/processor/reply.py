@@ -27,7 +27,7 @@ from ledgermq.remoting.protocol.headers import (
     decode_send_command,
     region_fields,
 )
-from ledgermq.remoting.protocol.hosts import unpack_host
+from ledgermq.remoting.protocol.hosts import party_of, unpack_host
 from ledgermq.remoting.protocol.message import TRANSACTION_MASK, offset_message_id
 from ledgermq.remoting.protocol.properties import (
     PUSH_REPLY_TIME,
@@ -108,7 +108,7 @@ class ReplyProcessor:
             topic = self._topic(header)
             message = self._message(connection, header, topic, body)
             size_bytes = len(body) + len(message.properties)
-            address = connection.remote[0]
+            address = party_of(connection.remote[0])
             self._check_room(address, size_bytes)
             self._share.take(address, 1)
             self.running_bytes += size_bytes

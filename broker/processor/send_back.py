@@ -22,6 +22,7 @@ from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import make_response
 from ledgermq.remoting.protocol.headers import SendBackHeader, decode_header
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.remoting.protocol.properties import RETRY_TOPIC
@@ -108,7 +109,7 @@ class SendBackProcessor:
         """Take CONSUMER_SEND_MSG_BACK."""
         header = decode_header(request, SendBackHeader)
         try:
-            status = await self._give_back(header, connection.remote[0])
+            status = await self._give_back(header, party_of(connection.remote[0]))
         except Refused as refused:
             return make_response(request, *refused.answer)
         if not status.is_stored:

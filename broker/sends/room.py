@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.fair_share import FairShare
 from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, LOG_WAITING_MS_MAX
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.transport.flows import Flows
 from ledgermq.remoting.transport.room import Entering, NoRoom
 
@@ -118,7 +119,7 @@ class LogRoom:
 
     def wait(self, one: Entering, size_bytes: int) -> bool:
         """See `ledgermq.remoting.transport.room.Room`."""
-        address = one.remote[0]
+        address = party_of(one.remote[0])
         if self._is_too_late(one) or not self._has_place(address, size_bytes):
             return False
         if one.waiting_since_ms is None:
@@ -145,7 +146,7 @@ class LogRoom:
         if not self._flows:
             self._progress_ms = self._let_in_ms = self._clock.monotonic_ms()
             self._call_next()
-        self._flows.add(one.remote[0], (one, size_bytes))
+        self._flows.add(party_of(one.remote[0]), (one, size_bytes))
         self._look_later()
 
     def _is_too_late(self, one: Entering) -> bool:
@@ -184,7 +185,7 @@ class LogRoom:
         """Refuse those that waited for too long, a turn's worth; return whether that was all."""
         late = self._flows.remove(lambda waiting: self._is_too_late(waiting[0]), TURN_MAX)
         for one, size_bytes in late:
-            self._share.take(one.remote[0], -size_bytes)
+            self._share.take(party_of(one.remote[0]), -size_bytes)
             one.refuse(NoRoom(self))
         return len(late) < TURN_MAX
 
@@ -215,7 +216,7 @@ class LogRoom:
     def _let_in(self) -> bool:
         """Let the next one in; return whether all that it takes is taken already."""
         one, size_bytes = self._flows.pop()
-        self._share.take(one.remote[0], -size_bytes)
+        self._share.take(party_of(one.remote[0]), -size_bytes)
         self._let_in_ms = self._clock.monotonic_ms()
         self._is_letting_in = True
         try:

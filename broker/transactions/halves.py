@@ -1,8 +1,8 @@
-"""The halves that are open, in the order of the log: one row of 38 bytes for each.
+"""The halves that are open, in the order of the log: one row of 46 bytes for each.
 
 A row is found by where its half lies in the log, which is what END_TRANSACTION names and a copy
 says, and by its offset in the half topic, which is what an op message says: along a log both grow.
-Rows lie in chunks of packed columns, so that a million of them take 40 to 80 MB and any change
+Rows lie in chunks of packed columns, so that a million of them take 48 to 96 MB and any change
 moves a few kilobytes at most. Pure; it knows neither messages nor the clock.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHUNK_ROWS_MAX: Final = 1_024
-_COLUMNS: Final = 6
+COLUMNS: Final = 7
 COPIED: Final = -1
 """In the place of the number of questions: its copy is in the log, its op message not yet."""
 
@@ -36,12 +36,16 @@ class Half(NamedTuple):
     """How often its producers were asked, or `COPIED`."""
     group: int = 0
     """Of its producers, see `store.origins.group_number`; 0 where it is not known."""
+    source: int = 0
+    """Where it was sent from, see `store.origins.source_number`; 0 where it is not known."""
 
 
 class _Chunk:
     """Rows that follow each other."""
 
-    __slots__ = ("asked", "groups", "immunities", "is_shared", "offsets", "physicals", "stored")
+    __slots__ = (
+        "asked", "groups", "immunities", "is_shared", "offsets", "physicals", "sources", "stored",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.is_shared = False
@@ -52,6 +56,7 @@ class _Chunk:
         self.immunities = array("i")
         self.asked = array("h")
         self.groups = array("q")
+        self.sources = array("q")
 
     def __len__(self) -> int:
         return len(self.physicals)
@@ -60,7 +65,7 @@ class _Chunk:
         """Return a row."""
         return Half(
             self.offsets[at], self.physicals[at], self.stored[at], self.immunities[at],
-            self.asked[at], self.groups[at],
+            self.asked[at], self.groups[at], self.sources[at],
         )  # fmt: skip
 
     def insert(self, at: int, half: Half) -> None:
@@ -81,6 +86,7 @@ class _Chunk:
         """Return the columns, in the order of the fields of `Half`."""
         return (
             self.offsets, self.physicals, self.stored, self.immunities, self.asked, self.groups,
+            self.sources,
         )  # fmt: skip
 
     def cut(self, first: int, end: int) -> _Chunk:
@@ -201,23 +207,25 @@ class OpenHalves:
         for chunk in self._chunks:
             yield from map(chunk.row, range(len(chunk)))
 
-    def extend(self, numbers: list[int]) -> list[int]:
-        """Put rows behind all others, each of six numbers, in their order; return their groups.
+    def extend(self, numbers: list[int]) -> tuple[list[int], list[int]]:
+        """Put rows behind all others, each of seven numbers, in their order.
+
+        Returns their groups and their sources.
 
         Errors: `ValueError`, `OverflowError`.
         """
-        physicals = numbers[1::_COLUMNS]
+        physicals = numbers[1::COLUMNS]
         last = self._chunks[-1].physicals[-1] if self._chunks else -1
-        if len(numbers) % _COLUMNS or any(map(ge, (last, *physicals), physicals)):
+        if len(numbers) % COLUMNS or any(map(ge, (last, *physicals), physicals)):
             raise ValueError("no rows, or not in the order of the log")
-        for first in range(0, len(numbers), _COLUMNS * CHUNK_ROWS_MAX):
-            part = numbers[first : first + _COLUMNS * CHUNK_ROWS_MAX]
+        for first in range(0, len(numbers), COLUMNS * CHUNK_ROWS_MAX):
+            part = numbers[first : first + COLUMNS * CHUNK_ROWS_MAX]
             chunk = _Chunk()
             for number, column in enumerate(chunk.columns()):
-                column.extend(part[number::_COLUMNS])
+                column.extend(part[number::COLUMNS])
             self._put_chunk(len(self._chunks), chunk, chunk.row(0))
         self._count += len(physicals)
-        return numbers[_COLUMNS - 1 :: _COLUMNS]
+        return numbers[COLUMNS - 2 :: COLUMNS], numbers[COLUMNS - 1 :: COLUMNS]
 
     def _own(self, number: int) -> _Chunk:
         """Return a chunk that may be changed."""

@@ -42,7 +42,7 @@ from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.remoting.protocol.properties import find_property
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import report_serving_failure
-from store.origins import NO_IMMUNITY, group_number
+from store.origins import NO_IMMUNITY, group_number, source_number
 from store.results import PutStatus
 from store.write.uncommitted import LATE
 
@@ -182,7 +182,7 @@ class Transactions(LeaderService):
             raise Refused("the message is illegal: half a transaction without the property PGROUP")
         if not group_name_is_valid(group.decode("utf-8", "replace")):
             raise Refused("the message is illegal: PGROUP is no name of a producer group")
-        if not self.table.room.fits(group_number(group)):
+        if not self.table.fits(group_number(group), source_number(message.born_host)):
             raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
         return half_of(message)
 

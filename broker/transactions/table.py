@@ -20,7 +20,7 @@ from broker.limits import OPEN_HALVES_MAX
 from broker.state.kinds import StateKind
 from broker.state.table import LargeTable
 from broker.table_text import documents_of, text_in_steps
-from broker.transactions.halves import COPIED, Half, OpenHalves
+from broker.transactions.halves import COLUMNS, COPIED, Half, OpenHalves
 from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from broker.state.table import Exchange, Gauge, Text
 
 _OPS_DIGITS_MAX: Final = 20
-_COLUMNS_BEFORE: Final = 5
-"""Of rows in a text of a version that knew no groups."""
+_COLUMNS_BEFORE: Final = (6, 5)
+"""Of rows in texts of versions that knew no sources, and no groups either."""
 
 
 class _Saved(msgspec.Struct, rename="camel"):
     end: int
     """Halves before this offset of their topic are known here: open below, or finished."""
     halves: list[str]
-    """By row: offset, place in the log, when stored, immunity, how often asked, number of the
-    producer group; earlier versions wrote no group."""
+    """By row: offset, place in the log, when stored, immunity, how often asked, numbers of the
+    producer group and of where it was sent from; earlier versions wrote neither."""
 
 
 class HalfTable(LargeTable):
@@ -54,6 +54,8 @@ class HalfTable(LargeTable):
         self.rows = OpenHalves()
         self.room = FairShare(OPEN_HALVES_MAX)
         """By producer group."""
+        self.sources = FairShare(OPEN_HALVES_MAX)
+        """By where they were sent from: whoever invents groups is one sender still."""
         self.end = 0
         """Halves before this offset of their topic were all seen: what is no row is finished."""
         self.closed: set[int] | None = None
@@ -70,10 +72,10 @@ class HalfTable(LargeTable):
 
     def open(self, payload: bytes) -> None:
         """Take that a half was stored."""
-        offset, physical, stored_ms, immunity_s, group = msgspec.json.decode(
-            payload, type=tuple[int, int, int, int, int]
+        offset, physical, stored_ms, immunity_s, group, source = msgspec.json.decode(
+            payload, type=tuple[int, int, int, int, int, int]
         )
-        self.add(Half(offset, physical, stored_ms, immunity_s, 0, group))
+        self.add(Half(offset, physical, stored_ms, immunity_s, 0, group, source))
         if offset == self.end:
             self.end += 1
 
@@ -81,6 +83,11 @@ class HalfTable(LargeTable):
         """Add a row, if it is not there."""
         if self.rows.add(half):
             self.room.take(half.group, 1)
+            self.sources.take(half.source, 1)
+
+    def fits(self, group: int, source: int) -> bool:
+        """Tell whether one more half of a group, from there, may be open."""
+        return self.room.fits(group) and self.sources.fits(source)
 
     def mark_copied(self, payload: bytes) -> None:
         """Take that a half has its copy; it stays until its op message is applied as well."""
@@ -95,6 +102,7 @@ class HalfTable(LargeTable):
             half = self.rows.remove(offset)
             if half is not None:
                 self.room.take(half.group, -1)
+                self.sources.take(half.source, -1)
         if self.closed is not None:
             self.closed.update(offsets)
 
@@ -123,34 +131,41 @@ class HalfTable(LargeTable):
 
     def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
         """See `ReplicatedTable`."""
-        rows, room, end = OpenHalves(), FairShare(OPEN_HALVES_MAX), 0
+        rows, end = OpenHalves(), 0
+        room, sources = FairShare(OPEN_HALVES_MAX), FairShare(OPEN_HALVES_MAX)
         for number, document in enumerate(documents_of(data)):
             if number:
                 yield
             saved = decode_file(document, _Saved)
             end = saved.end
             try:
-                groups = rows.extend(_numbers_of(saved.halves))
+                numbers = rows.extend(_numbers_of(saved.halves))
             except (ValueError, OverflowError) as error:
                 raise RemoteProtocolError(f"no row of an open half: {error}") from error
-            for group, count in Counter(groups).items():
-                room.take(group, count)
-        return partial(self._replace, rows, room, end)
+            for share, holders in zip((room, sources), numbers, strict=True):
+                for holder, count in Counter(holders).items():
+                    share.take(holder, count)
+        return partial(self._replace, rows, (room, sources), end)
 
-    def _replace(self, rows: OpenHalves, room: FairShare, end: int) -> dict[Any, Any]:
-        self.rows, self.room, self.end = rows, room, end
+    def _replace(
+        self, rows: OpenHalves, shares: tuple[FairShare, FairShare], end: int
+    ) -> dict[Any, Any]:
+        self.rows, self.end = rows, end
+        self.room, self.sources = shares
         return {}
 
 
 def _numbers_of(halves: list[str]) -> list[int]:
-    """Return the numbers of rows, six of each. Errors: `ValueError`."""
+    """Return the numbers of rows, seven of each. Errors: `ValueError`."""
     count = len(halves)
     numbers = list(map(int, " ".join(halves).split()))
-    if len(numbers) == _COLUMNS_BEFORE * count:
-        columns = [numbers[column::_COLUMNS_BEFORE] for column in range(_COLUMNS_BEFORE)]
-        numbers = list(chain.from_iterable(zip(*columns, [0] * count, strict=True)))
-    if len(numbers) != len(Half._fields) * count:
-        raise ValueError("a row has not six numbers")
+    for before in _COLUMNS_BEFORE:
+        if len(numbers) == before * count:
+            columns = [numbers[column::before] for column in range(before)]
+            columns += [[0] * count] * (COLUMNS - before)
+            numbers = list(chain.from_iterable(zip(*columns, strict=True)))
+    if len(numbers) != COLUMNS * count:
+        raise ValueError("a row has not seven numbers")
     return numbers
 
 

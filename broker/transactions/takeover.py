@@ -20,7 +20,7 @@ from broker.transactions.table import offsets_of_op
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.remoting.protocol.properties import find_property
 from store.layout import HALF_TOPIC_BYTES, OP_TOPIC_BYTES
-from store.origins import group_number, immunity_of
+from store.origins import group_number, immunity_of, source_number
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -117,6 +117,7 @@ def _row_of(message: MessageExt) -> Half:
         message.queue_offset, message.physical_offset, message.store_timestamp,
         immunity_of(message.properties), _number_in(message, _TIMES, _TIMES_DIGITS_MAX) or 0,
         group_number(find_property(message.properties, b"PGROUP") or b""),
+        source_number(message.born_host),
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from dledger.peers.link import Link, is_address, split_address
 from dledger.peers.tls_listener import TlsListener
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.frame import Frame
-from ledgermq.remoting.protocol.hosts import is_loopback
+from ledgermq.remoting.protocol.hosts import is_loopback, party_of
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.errors import FatalError
@@ -268,7 +268,8 @@ class TcpTransport:
         A silent one of a member that is closed so is dialled anew.
         """
         pending = [one for one in self._inbound if one.sender is None]
-        of_host = [one for one in pending if one.host == inbound.host]
+        party = party_of(inbound.host)
+        of_host = [one for one in pending if party_of(one.host) == party]
         if len(of_host) >= PEER_PENDING_PER_ADDRESS_MAX:
             self._drop(of_host[0])
         elif len(pending) >= PEER_PENDING_MAX:

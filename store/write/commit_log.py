@@ -158,7 +158,8 @@ class CommitLog:
         ``place``: its queue offset, where it lies, and when it was stored.
         """
         if queue.says:
-            return message.tags_code, said_in(queue.says, place, message.properties, message.body)
+            said = said_in(queue.says, place, message.properties, message.body, message.born_host)
+            return message.tags_code, said
         tags = message.tags_code
         if queue.is_schedule:
             tags = delivery_code(message.properties, place[2], self._delays_ms)
@@ -229,7 +230,7 @@ class CommitLog:
         for physical, size, body, text, code, done in zip(
             physicals, sizes, batch.bodies, batch.properties, batch.tags_codes, dones, strict=True
         ):
-            said = said_in(queue.says, (offset, physical, now), text, body)
+            said = said_in(queue.says, (offset, physical, now), text, body, batch.born_host)
             keyed = (topic, text, physical, now, flags)
             own.append(OwnCopy(physical, queue, offset, size, code, keyed, done, said))
             offset += 1

@@ -57,6 +57,25 @@ def _is_host(host: str) -> bool:
     return bool(host) and host.isprintable()
 
 
+def party_of(address: str) -> str:
+    """Return by what name an address shares with others: itself, of IPv6 its network of 64 bits.
+
+    Whoever has one IPv6 address mostly has all of its network, and could be as many as they like.
+    """
+    return address if ":" not in address else _network_of(address)
+
+
+@lru_cache(maxsize=4096)
+def _network_of(address: str) -> str:
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether an address is one of this machine that no other reaches."""
     try:

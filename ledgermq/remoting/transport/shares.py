@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final, Generic, Protocol, TypeVar
 
+from ledgermq.remoting.protocol.hosts import party_of
+
 SILENT_SWEEPS: Final = 1
 """A connection that never spoke may go after so many sweeps for idle ones."""
 IDLE_SWEEPS_MIN: Final = 2
@@ -54,11 +56,11 @@ class ByAddress(Generic[H]):
 
     def add(self, connection: H) -> None:
         """Take a connection."""
-        self._all.setdefault(connection.remote[0], {})[connection] = None
+        self._all.setdefault(party_of(connection.remote[0]), {})[connection] = None
 
     def remove(self, connection: H) -> None:
         """Forget a connection."""
-        address = connection.remote[0]
+        address = party_of(connection.remote[0])
         theirs = self._all[address]
         del theirs[connection]
         if not theirs:
@@ -70,6 +72,7 @@ class ByAddress(Generic[H]):
 
     def count(self, address: str) -> int:
         """Return how many an address has."""
+        address = party_of(address)
         return len(self._all.get(address, ()))
 
 
@@ -98,10 +101,11 @@ def slowest_sender(connections: Collection[H]) -> H:
     """
     taken: Counter[str] = Counter()
     for one in connections:
-        taken[one.remote[0]] += one.receive_bytes
+        taken[party_of(one.remote[0])] += one.receive_bytes
     return max(
         connections,
         key=lambda one: (
-            one.partial_bytes > 0, taken[one.remote[0]], one.receive_bytes, one.quiet_sweeps
+            one.partial_bytes > 0, taken[party_of(one.remote[0])], one.receive_bytes,
+            one.quiet_sweeps,
         ),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.transport.flows import Flows
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX, TURN_MS_MAX
 
@@ -90,12 +91,12 @@ class Turns:
         The fewer, the more of its address wait: else each would have a turn of its own, and who has
         but one request among a thousand that have hundreds would wait for a thousand turns.
         """
-        others = self._waiting.of_address(remote[0])
+        others = self._waiting.of_address(party_of(remote[0]))
         return max(FEW_FRAMES, TURN_FRAMES_MAX // (1 + others))
 
     def wait(self, connection: Waiting) -> None:
         """Have a connection go on in a later turn, behind those of its address that wait."""
-        self._waiting.add(connection.remote[0], connection)
+        self._waiting.add(party_of(connection.remote[0]), connection)
         self._call_next()
 
     async def begin(self, remote: tuple[str, int]) -> None:

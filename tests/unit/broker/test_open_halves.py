@@ -68,7 +68,8 @@ def test_many_rows_stay_in_order_and_small() -> None:
 def test_the_table_is_read_back_as_it_was_written() -> None:
     table, other = HalfTable(), HalfTable()
     for offset in range(600):
-        table.open(b"[%d,%d,5,-1,%d]" % (offset, 1_000 + offset, offset % 7))
+        numbers = offset, 1_000 + offset, offset % 7, offset % 5
+        table.open(b"[%d,%d,5,-1,%d,%d]" % numbers)
     table.mark_copied(b"1003")
     table.count(b"[[4,2],[3,9],[9999,1]]")
     table.close(b"7")
@@ -82,8 +83,10 @@ def test_the_table_is_read_back_as_it_was_written() -> None:
     assert other.end == 600
     assert other.room._used_by == Counter(half.group for half in other.rows)
     assert other.room.used == table.room.used + 1 == len(other.rows)
-    assert other.rows.at_offset(3) == Half(3, 1_003, 5, -1, COPIED, 3)
-    assert other.rows.at_offset(4) == Half(4, 1_004, 5, -1, 2, 4)
+    assert other.sources._used_by == Counter(half.source for half in other.rows)
+    assert other.sources.used == table.sources.used + 1
+    assert other.rows.at_offset(3) == Half(3, 1_003, 5, -1, COPIED, 3, 3)
+    assert other.rows.at_offset(4) == Half(4, 1_004, 5, -1, 2, 4, 4)
     assert other.rows.at_offset(10) is not None, "a snapshot is of one moment"
     assert [other.rows.at_offset(offset) for offset in (7, 8, 9)] == [None] * 3
 

@@ -53,7 +53,7 @@ def filled(rows: int = ROWS) -> ReplicatedState:
             (StateKind.GROUP, group),
             (StateKind.OFFSET, {f"T@group-{number}": {"0": number, "1": 7}}),
             (StateKind.LOCK, {"group": f"g{number}", "clientId": "c", "queues": queues}),
-            (StateKind.HALF, [number, 1_000 * number, 5, -1, number % 7]),
+            (StateKind.HALF, [number, 1_000 * number, 5, -1, number % 7, number % 5]),
         ):
             assert state.apply(number, kind, msgspec.json.encode(payload))
     return state

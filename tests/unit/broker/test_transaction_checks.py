@@ -409,7 +409,7 @@ def test_the_open_halves_of_a_foreign_store_are_found() -> None:
     asyncio.run(take_over(table, replica.world.store.reader, offsets))  # type: ignore[arg-type]
     assert list(table.rows) == expected
     assert table.end == 40
-    table.open(b"[40,99999999,1,-1,0]")
+    table.open(b"[40,99999999,1,-1,0,0]")
     assert table.end == 41
 
 
@@ -433,7 +433,7 @@ def test_what_is_finished_during_the_take_over_stays_so(leader: Replica) -> None
     """The log told of the last one before: it may be committed between the two scans."""
     halves = [leader.send(b"%d" % number) for number in range(3)]
     table = HalfTable()
-    table.open(b"[%d,%d,%d,%d,%d]" % (*halves[2][:4], halves[2].group))
+    table.open(b"[%d,%d,%d,%d,%d,%d]" % (*halves[2][:4], *halves[2][5:]))
 
     def finish() -> None:
         table.mark_copied(b"%d" % halves[2].physical)

@@ -29,6 +29,7 @@ from tests.unit.broker.test_transactions import (
     finished_at_two_leaders,
     finished_twice,
     half_then_another_leader,
+    invented_groups_are_bounded,
     looked_at_before_it_is_read,
     lost_between_copy_and_op,
     shared_fairly,
@@ -56,6 +57,7 @@ FOUND_BY: list[tuple[Mutant, Callable[[Replica], None]]] = [
     (ALL["postponed-half-opened-again"], postponed_and_finished),
     (ALL["ended-before-it-is-saved"], ended_before_it_is_saved),
     (ALL["halves-without-shares"], shared_fairly),
+    (ALL["halves-by-group-alone"], invented_groups_are_bounded),
     (ALL["half-read-for-anybody"], looked_at_before_it_is_read),
     (ALL["half-copied-for-anybody"], looked_at_before_it_is_read),
 ]

@@ -444,6 +444,31 @@ def test_open_halves_are_shared_fairly_among_producer_groups(leader: Replica) ->
     shared_fairly(leader)
 
 
+def invented_groups_are_bounded(replica: Replica) -> None:
+    """Three senders, one of them with many addresses of one network, invent groups."""
+    replica.service.table.room = FairShare(10**6)
+    replica.service.table.sources = FairShare(20)
+    hosts = [b"\x0a\0\0\1"] * 6 + [b"\x20\1" + bytes(13) + b"%c" % n for n in range(6)]
+    hosts.append(b"\x0a\0\0\2")
+    let_in = []
+    for number, host in enumerate(hosts):
+        text = b"TRAN_MSG\x01true\x02PGROUP\x01g%d" % number
+        one = message(properties=text, born_host=host + b"\0\0\0\1")
+        try:
+            half = replica.service.let_in(one)
+        except Refused:
+            let_in.append(False)
+        else:
+            replica.world.store.writer.put(half, lambda *_: None)
+            replica.commit()
+            let_in.append(True)
+    assert let_in == [True] * 4 + [False] * 2 + [True] * 3 + [False] * 3 + [True]
+
+
+def test_invented_groups_share_what_their_address_may_have(leader: Replica) -> None:
+    invented_groups_are_bounded(leader)
+
+
 def test_a_half_is_not_read_for_somebody_else(leader: Replica) -> None:
     looked_at_before_it_is_read(leader)
 
@@ -451,17 +476,20 @@ def test_a_half_is_not_read_for_somebody_else(leader: Replica) -> None:
 def test_rows_of_a_version_without_groups_are_read(leader: Replica) -> None:
     half = leader.send()
     text = leader.service.table.snapshot()
-    former = text.replace(b' %d"' % half.group, b'"')
-    assert former != text
+    without_source = text.replace(b' %d"' % half.source, b'"')
+    leader.service.table.restore(without_source)
+    assert leader.rows == [half._replace(source=0)]
+    former = without_source.replace(b' %d"' % half.group, b'"')
+    assert len({text, without_source, former}) == 3
     leader.service.table.restore(former)
     (row,) = leader.rows
-    assert row == half._replace(group=0)
+    assert row == half._replace(group=0, source=0)
     (answer,) = leader.end(row, producerGroup="somebody")
     assert answer.code == 1
     leader.end(row)
     leader.commit()
     assert not leader.rows
-    assert leader.service.table.room.used == 0
+    assert leader.service.table.room.used == leader.service.table.sources.used == 0
 
 
 def test_no_client_says_how_far_rocketmq_has_come() -> None:

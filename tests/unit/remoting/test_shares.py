@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from ledgermq.remoting.protocol import hosts
 from ledgermq.remoting.transport.shares import ByAddress, one_to_close, slowest_sender
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -94,3 +95,34 @@ def test_a_full_server_does_not_look_at_all_for_each_new_one():
 def test_looks_at_all_are_found_here():
     with planted(BY_TESTS["all-counted-for-each-connection"]), pytest.raises(AssertionError):
         assert looked_at() <= 1
+
+
+@pytest.mark.parametrize(
+    ("address", "party"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::9", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::1", "::/64"),
+        ("?", "?"),
+        ("no:address", "no:address"),
+    ],
+)
+def test_addresses_of_ipv6_share_by_network(address, party):
+    assert hosts.party_of(address) == party
+
+
+def test_a_network_of_ipv6_is_one_address_to_a_full_server():
+    crowd = [Held(f"2001:db8::{number:x}") for number in range(1, 11)]
+    other = Held("2001:db8:0:1::1", quiet_sweeps=9)
+    full = of([*crowd, other])
+    assert one_to_close(full, Held("192.0.2.1")) in crowd
+    assert one_to_close(full, Held("2001:db8::ffff")) is None, "it is one of the crowd"
+    for one in crowd:
+        full.remove(one)
+    assert full.count("2001:db8::1") == 0
+    with planted(BY_TESTS["ipv6-by-address"]):
+        assert one_to_close(of([*crowd, other]), Held("192.0.2.1")) is None

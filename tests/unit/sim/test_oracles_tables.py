@@ -130,7 +130,7 @@ SPOILT = {
     "topic that is in no log": lambda s: s.topics._put(TopicConfig(topic_name="other")),
     "group that is gone": lambda s: s.groups._groups.pop("g"),
     "version that was not counted": spoil_version,
-    "half that is open": lambda s: s.halves.open(b"[3,7,8,-1,0]"),
+    "half that is open": lambda s: s.halves.open(b"[3,7,8,-1,0,0]"),
     "level that is not delivered": lambda s: s.progress._offsets.clear(),
     "level that is delivered further": lambda s: s.progress.apply(b"[3,7]"),
 }
