@@ -127,4 +127,22 @@ SLAVES: Final = (
             (" and not self._is_slave", ""),
         ),
     ),
+    Mutant(
+        name="first-page-is-all",
+        breaks="Of tables that are longer than an answer a slave takes the first page for all.",
+        source="100,000 consumer groups: a slave followed none of its master's tables.",
+        plant=patch(
+            "broker.slave_sync.service:SlaveSync._pages",
+            ("if following is None:", "if following or True:"),
+        ),
+    ),
+    Mutant(
+        name="told-in-one-turn",
+        breaks="A slave reads all that its master tells in one turn of its loop.",
+        source="RocketMQ SlaveSynchronize, which has a thread.",
+        plant=patch(
+            "broker.slave_sync.told:_Table.read",
+            ("if number % ROWS_PER_STEP == 0:", "if number == 0:"),
+        ),
+    ),
 )

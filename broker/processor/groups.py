@@ -20,6 +20,7 @@ from broker.state.subscription import (
     SubscriptionGroupConfig,
     group_name_is_valid,
 )
+from broker.stats.pages import Page, PageHeader
 from ledgermq.remoting.protocol.administration import (
     DeleteGroupHeader,
     GroupConfigBody,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from broker.sends.creation import Creator
     from broker.state.subscription import SubscriptionGroupTable
+    from broker.stats.pages import Part
     from broker.stats.walks import Walks
 
 _FULL: Final = "the table of consumer groups is full"
@@ -94,18 +96,20 @@ class GroupsProcessor:
 
     @serves(
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        what="settings of all consumer groups",
+        what="settings of all consumer groups; `fromRow` and its answer `nextRow` are ours",
+        header=PageHeader,
         limits=(ANSWER_BYTES_MAX, WALKS_MAX),
     )
     async def handle_all(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
-        version = self._groups.data_version
+        version, page = self._groups.data_version, Page(decode_header(request, PageHeader))
 
         def body(members: list[bytes]) -> bytes:
             table = msgspec.Raw(b"{" + b",".join(members) + b"}")
             return encode_body(GroupTableBody(data_version=version, subscription_group_table=table))
 
-        return await self._walks.answer(request, self._members(), body)
+        members = page.texts(self._members(page.first))
+        return page.answered(await self._walks.answer(request, members, body))
 
     @serves(
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -147,11 +151,11 @@ class GroupsProcessor:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
 
-    def _members(self) -> Iterator[bytes]:
+    def _members(self, first: int) -> Iterator[Part]:
         """Return members of the table, some at each step."""
-        configs = iter(self._groups.configs())
+        configs = islice(self._groups.configs(), first, None)
         while some := list(islice(configs, GROUPS_PER_STEP)):
-            yield b",".join(map(_member, some))
+            yield len(some), b",".join(map(_member, some))
 
 
 def _member(config: SubscriptionGroupConfig) -> bytes:

@@ -14,8 +14,10 @@ import msgspec
 
 from broker.delays.progress import DelayProgress
 from broker.limits import ANSWER_BYTES_MAX, WALKS_MAX
+from broker.stats.pages import Page, PageHeader
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.headers import decode_header
 from ledgermq.remoting.transport.requests import ServedBy, serves
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from broker.state.consumer_offset import ConsumerOffsetTable
     from broker.state.replicated_state import ReplicatedState
+    from broker.stats.pages import Part
     from broker.stats.walks import Walks
 
 KEYS_PER_STEP: Final = 64
@@ -40,7 +43,8 @@ class SlaveTablesProcessor:
 
     @serves(
         RequestCode.GET_ALL_CONSUMER_OFFSET,
-        what="all consumer offsets, for slaves",
+        what="all consumer offsets, for slaves; `fromRow` and its answer `nextRow` are ours",
+        header=PageHeader,
         limits=(ANSWER_BYTES_MAX, WALKS_MAX),
         served_by=ServedBy.LEADER,
     )
@@ -52,7 +56,9 @@ class SlaveTablesProcessor:
         def body(parts: list[bytes]) -> bytes:
             return b'{"offsetTable":{' + b",".join(parts) + b"}}"
 
-        return await self._walks.answer(request, self._parts(), body)
+        page = Page(decode_header(request, PageHeader))
+        parts = page.texts(self._parts(page.first))
+        return page.answered(await self._walks.answer(request, parts, body))
 
     @serves(
         RequestCode.GET_ALL_DELAY_OFFSET,
@@ -64,15 +70,15 @@ class SlaveTablesProcessor:
         body = self._state.tables[DelayProgress.file].snapshot()
         return make_response(request, ResponseCode.SUCCESS, body=body)
 
-    def _parts(self) -> Iterator[bytes]:
+    def _parts(self, first: int) -> Iterator[Part]:
         """Return members of the table, some at each step."""
         some: dict[str, dict[int, int]] = {}
         count = 0
-        for key, offsets in self._offsets.rows():
+        for key, offsets in self._offsets.rows(first):
             some[key] = offsets
             count += len(offsets)
             if len(some) >= KEYS_PER_STEP or count >= OFFSETS_PER_STEP:
-                yield msgspec.json.encode(some)[1:-1]
+                yield len(some), msgspec.json.encode(some)[1:-1]
                 some, count = {}, 0
         if some:
-            yield msgspec.json.encode(some)[1:-1]
+            yield len(some), msgspec.json.encode(some)[1:-1]

@@ -19,7 +19,7 @@ from broker.state.subscription import SYSTEM_GROUPS, GroupChange, GroupRemoval
 from broker.state.topic_config import TopicChange, TopicRemoval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from broker.delays.progress import DelayProgress
     from broker.slave_sync.told import Told
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ledgermq.remoting.protocol.bodies import TopicConfig
 
 Change = tuple[StateKind, bytes]
+Step = Change | None
+"""None: so many rows were looked at, and nothing changes."""
+ROWS_PER_STEP = 500
 _ROW_BYTES = 48
 
 
@@ -51,11 +54,13 @@ class Changes:
         self._ahead: dict[tuple[str, int], int] = {}
         """What we had of those offsets that were behind it when they were told last."""
 
-    def of_names(self, told: Told, now_ms: int) -> Iterator[Change]:
-        """Return what changes in topics and groups."""
+    def of_names(self, told: Told, now_ms: int) -> Iterator[Step]:
+        """Return what changes in topics and groups, step by step."""
         yield from self._of_topics(told.topics, now_ms)
         groups = self._tables.groups
-        for group, config in told.groups.items():
+        for number, (group, config) in enumerate(told.groups.items(), 1):
+            if number % ROWS_PER_STEP == 0:
+                yield None
             if groups.get(group) != config:
                 yield StateKind.GROUP, msgspec.json.encode(GroupChange(config, now_ms))
         mine = {one.group_name for one in groups.configs()}
@@ -64,9 +69,11 @@ class Changes:
             yield StateKind.FORGET_GROUP, msgspec.json.encode(GroupRemoval(group, now_ms))
         self._missing_groups = missing
 
-    def _of_topics(self, told: Mapping[str, TopicConfig], now_ms: int) -> Iterator[Change]:
+    def _of_topics(self, told: Mapping[str, TopicConfig], now_ms: int) -> Iterator[Step]:
         topics = self._tables.topics
-        for name, config in told.items():
+        for number, (name, config) in enumerate(told.items(), 1):
+            if number % ROWS_PER_STEP == 0:
+                yield None
             entry = topics.get(name)
             if not topics.is_of_settings(name) and (entry is None or entry.config != config):
                 yield StateKind.TOPIC, msgspec.json.encode(TopicChange(config, now_ms))
@@ -76,20 +83,25 @@ class Changes:
             yield StateKind.FORGET_TOPIC, msgspec.json.encode(TopicRemoval(name, now_ms))
         self._missing = missing
 
-    def of_progress(self, told: Told) -> Iterator[Change]:
+    def of_progress(self, told: Told) -> Iterator[Step]:
         """Return what changes in offsets and delays, of which the log must have come so far."""
         for queue_id, offset in told.delays.items():
             if offset > self._tables.delays.delivered_before(queue_id):
                 yield StateKind.DELIVERED, msgspec.json.encode((queue_id, offset - 1))
         for rows in self._of_offsets(told.offsets):
-            yield StateKind.OFFSET, msgspec.json.encode(rows)
+            yield (StateKind.OFFSET, msgspec.json.encode(rows)) if rows else None
 
     def _of_offsets(self, told: OffsetMap) -> Iterator[OffsetMap]:
+        """Return what changes, or nothing where so many rows were looked at."""
         offsets = self._tables.offsets
         rows: OffsetMap = {}
         ahead: dict[tuple[str, int], int] = {}
-        size_bytes = 0
+        size_bytes = looked_at = 0
         for key, queues in told.items():
+            looked_at += 1 + len(queues)
+            if looked_at >= ROWS_PER_STEP:
+                looked_at = 0
+                yield {}
             for queue_id, offset in queues.items():
                 mine = offsets.applied_offset(key, queue_id)
                 if mine is not None and offset < mine:
@@ -107,11 +119,15 @@ class Changes:
             yield rows
         self._ahead = ahead
 
-    def offsets_room_after(self, told: Told) -> int:
+    def offsets_room_steps(self, told: Told) -> Generator[None, None, int]:
         """Return what all offsets would take with those that are told: none goes that is not."""
         offsets = self._tables.offsets
-        more = 0
+        more = looked_at = 0
         for key, queues in told.offsets.items():
+            looked_at += 1 + len(queues)
+            if looked_at >= ROWS_PER_STEP:
+                looked_at = 0
+                yield
             is_new = [
                 offsets.applied_offset(key, queue_id) is None
                 and offsets.pending_offset(key, queue_id) is None

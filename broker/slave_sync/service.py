@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from broker.limits import OFFSETS_BYTES_MAX
 from broker.slave_sync.changes import Changes
 from broker.slave_sync.giving_back import give_back
-from broker.slave_sync.told import read_tables
+from broker.slave_sync.told import read_steps
+from broker.state.steps import in_turns
+from broker.stats.pages import NEXT_ROW
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
-from ledgermq.remoting.protocol.errors import ProtocolError, RemotingError
+from ledgermq.remoting.protocol.errors import ProtocolError, RemoteProtocolError, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from broker.slave_sync.changes import Change, SlaveTables
+    from broker.slave_sync.changes import Change, SlaveTables, Step
     from broker.slave_sync.giving_back import MasterClient
     from broker.slave_sync.told import Told
     from broker.state.own_offsets import OwnOffsets
@@ -52,6 +54,13 @@ _ASKED: Final = (
     RequestCode.GET_BROKER_RUNTIME_INFO,
 )
 """In this order: where the log ends is asked last."""
+_PAGED: Final = frozenset(
+    {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET}
+)
+"""These may be longer than an answer (`broker.stats.pages`)."""
+TABLE_BYTES_MAX: Final = 128 * 1024**2
+"""Of the text of one table: more than any that a broker may hold."""
+_DIGITS: Final = 9
 
 
 class SlaveLog(Protocol):
@@ -124,11 +133,13 @@ class SlaveSync:
             return
         own_end = self._log.end
         try:
-            told = read_tables({str(int(code)): await self._ask(addr, code) for code in _ASKED})
+            pages = {str(int(code)): await self._pages(addr, code) for code in _ASKED}
+            told = await in_turns(read_steps(pages))
         except (RemotingError, ProtocolError) as error:
             self._failed(str(error))
             return
-        if refusal := self._refusal(addr, told, own_end):
+        used = await in_turns(self._changes.offsets_room_steps(told))
+        if refusal := self._refusal(addr, told, own_end, used):
             self._failed(refusal)
             return
         if self._problem is not None:
@@ -143,13 +154,12 @@ class SlaveSync:
         """Tell whether the log of the master at ``addr`` is still followed."""
         return self._master() == addr
 
-    def _refusal(self, addr: str, told: Told, own_end: int) -> str:
+    def _refusal(self, addr: str, told: Told, own_end: int, used: int) -> str:
         """Return why what a master says does not count, empty if it does."""
         if not self._is_followed(addr):
             return "its log is not followed any more"
         if told.log_end < own_end:
             return "its log ends before ours does: it has lost messages that we have"
-        used = self._changes.offsets_room_after(told)
         if used > OFFSETS_BYTES_MAX:
             return f"consumer offsets, with ours: {used}, more than {OFFSETS_BYTES_MAX}"
         return ""
@@ -186,20 +196,37 @@ class SlaveSync:
             due = self._own.compare(told.offsets)
             await give_back(self._client, addr, due, lambda: self._is_followed(addr))
 
-    async def _take(self, addr: str, changes: Iterable[Change]) -> None:
-        for number, change in enumerate(changes, 1):
-            self._apply(change)
-            if number % ROWS_PER_TURN == 0:
+    async def _take(self, addr: str, steps: Iterable[Step]) -> None:
+        for number, change in enumerate(steps, 1):
+            if change is not None:
+                self._apply(change)
+            if change is None or number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
                 if not self._is_followed(addr):
                     return
 
-    async def _ask(self, addr: str, code: RequestCode) -> bytes:
-        """Return the body of an answer. Errors: `RemotingError`."""
-        answer = await self._client.request(addr, RemotingCommand(code=code), TIMEOUT_MS)
+    async def _pages(self, addr: str, code: RequestCode) -> list[bytes]:
+        """Return the bodies of all pages of a table. Errors: `RemotingError`, `ProtocolError`."""
+        pages, row, left_bytes = [], 0, TABLE_BYTES_MAX
+        while True:
+            answer = await self._ask(addr, code, {"fromRow": str(row)} if code in _PAGED else {})
+            pages.append(answer.body)
+            left_bytes -= len(answer.body)
+            following = answer.ext_fields.get(NEXT_ROW) if code in _PAGED else None
+            if following is None:
+                return pages
+            is_number = following.isascii() and following.isdigit() and len(following) <= _DIGITS
+            if not is_number or int(following) <= row or left_bytes < 0:
+                raise RemoteProtocolError(f"request {int(code)}: {NEXT_ROW}={following[:20]!r}")
+            row = int(following)
+
+    async def _ask(self, addr: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+        """Return an answer. Errors: `RemotingError`."""
+        command = RemotingCommand(code=code, ext_fields=fields)
+        answer = await self._client.request(addr, command, TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise RemotingError(f"request {int(code)}: code={answer.code} remark={answer.remark}")
-        return answer.body
+        return answer
 
     def _failed(self, problem: str) -> None:
         if problem != self._problem:

@@ -8,7 +8,8 @@ DelayOffsetSerializeWrapper, SubscriptionGroupWrapper; fixtures of a slave that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -18,10 +19,15 @@ from broker.state.subscription import SubscriptionGroupConfig, group_name_is_val
 from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from ledgermq.remoting.protocol.bodies import KvTable, TopicConfig, decode_answer
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
-from ledgermq.remoting.protocol.limits import Int32, Int64  # noqa: TC001 - msgspec reads them
+from ledgermq.remoting.protocol.limits import Int32, Int64
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+Row = TypeVar("Row")
+ROWS_PER_STEP: Final = 250
+"""Read in one turn of the loop: a millisecond."""
 
 RETRIES_MIN: Final = -1
 LEVELS_MAX: Final = 64
@@ -61,41 +67,81 @@ class Told(msgspec.Struct, frozen=True):
     """Rows with a name or a number that cannot be."""
 
 
-def read_tables(bodies: Mapping[str, bytes]) -> Told:
-    """Return what the bodies of 21, 201, 43, 45 and 28 say, by these numbers.
+def read_steps(bodies: Mapping[str, Sequence[bytes]]) -> Generator[None, None, Told]:
+    """Return what the bodies of 21, 201, 43, 45 and 28 say, by these numbers, read slice by slice.
 
     Errors: `RemoteProtocolError`.
     """
-    topics = decode_answer(bodies["21"], _Topics).topic_config_table
-    groups = decode_answer(bodies["201"], _Groups).subscription_group_table
-    offsets = decode_answer(bodies["43"], _Offsets).offset_table
-    delays = decode_answer(bodies["45"], _Delays).offset_table if bodies["45"].strip() else {}
-    good_topics = {name: one for name, one in topics.items() if _is_topic(name, one)}
-    good_groups = {name: one for name, one in groups.items() if _is_group(name, one)}
-    good_offsets = {key: rows for key, rows in offsets.items() if _are_offsets(key, rows)}
+    topics = yield from _TOPICS.read(bodies["21"])
+    groups = yield from _GROUPS.read(bodies["201"])
+    offsets = yield from _OFFSETS.read(bodies["43"])
+    delays = _read_delays(b"".join(bodies["45"]))
     good_delays = {level - 1: at for level, at in delays.items() if _is_delay(level, at)}
-    _check_sizes(good_topics, good_groups, good_offsets)
-    count = len(topics) + len(groups) + len(offsets) + len(delays)
-    kept = len(good_topics) + len(good_groups) + len(good_offsets) + len(good_delays)
-    return Told(
-        good_topics, good_groups, good_offsets, good_delays, _log_end(bodies["28"]), count - kept
-    )
+    left_out = topics[1] + groups[1] + offsets[1] + len(delays) - len(good_delays)
+    log_end = _log_end(b"".join(bodies["28"]))
+    return Told(topics[0], groups[0], offsets[0], good_delays, log_end, left_out)
 
 
-def _check_sizes(
-    topics: Mapping[str, TopicConfig],
-    groups: Mapping[str, SubscriptionGroupConfig],
-    offsets: OffsetMap,
-) -> None:
-    size = sum(len(name) + len(msgspec.json.encode(one)) + 4 for name, one in topics.items())
-    room = sum(room_of(key) * len(rows) for key, rows in offsets.items())
-    for what, used, limit in (
-        ("topics", size, TOPICS_BYTES_MAX),
-        ("consumer groups", len(groups), GROUPS_MAX),
-        ("consumer offsets", room, OFFSETS_BYTES_MAX),
-    ):
-        if used > limit:
-            raise RemoteProtocolError(f"{what}: {used}, more than {limit}")
+class _Table(Generic[Row]):
+    """One table: a member of a body, the kind of its rows, which of them can be, and its limit."""
+
+    def __init__(
+        self,
+        what: str,
+        body: type[msgspec.Struct],
+        kind: Any,  # noqa: ANN401 - what msgspec takes for a type
+        is_good: Callable[[str, Row], bool],
+        weigh: Callable[[str, Row], int],
+        limit: int,
+    ) -> None:
+        self._what, self._body, self._is_good = what, body, is_good
+        self._weigh, self._limit = weigh, limit
+        (self._member,) = body.__struct_fields__
+        self._raw = msgspec.defstruct(
+            "Raw", [(self._member, dict[str, msgspec.Raw])], rename="camel"
+        )
+        self._decode = msgspec.json.Decoder(kind, strict=False).decode
+
+    def read(self, pages: Sequence[bytes]) -> Generator[None, None, tuple[dict[str, Row], int]]:
+        """Return the rows that can be, and how many cannot. Errors: `RemoteProtocolError`."""
+        good: dict[str, Row] = {}
+        used = left_out = 0
+        for page in pages:
+            for number, (name, row) in enumerate(self._rows(page), 1):
+                if self._is_good(name, row):
+                    used += self._weigh(name, row)
+                    good[name] = row
+                else:
+                    left_out += 1
+                if used > self._limit:
+                    raise RemoteProtocolError(f"{self._what}: {used}, more than {self._limit}")
+                if number % ROWS_PER_STEP == 0:
+                    yield
+            yield
+        return good, left_out
+
+    def _rows(self, page: bytes) -> Iterator[tuple[str, Row]]:
+        """Return names and rows, each read when it is asked for, where a body is strict JSON."""
+        if b'"$ref"' not in page:
+            with suppress(*NOT_DECODED):
+                raw = msgspec.json.decode(page, type=self._raw)
+                return self._read_each(getattr(raw, self._member))
+        return iter(getattr(decode_answer(page, self._body), self._member).items())
+
+    def _read_each(self, raw: dict[str, msgspec.Raw]) -> Iterator[tuple[str, Row]]:
+        for name, text in raw.items():
+            try:
+                yield name, self._decode(text)
+            except NOT_DECODED as error:
+                raise RemoteProtocolError(f"no row of {self._what}: {error}"[:300]) from error
+
+
+def _weigh_topic(name: str, config: TopicConfig) -> int:
+    return len(name) + len(msgspec.json.encode(config)) + 4
+
+
+def _read_delays(body: bytes) -> dict[int, int]:
+    return decode_answer(body, _Delays).offset_table if body.strip() else {}
 
 
 def _is_topic(name: str, config: TopicConfig) -> bool:
@@ -139,3 +185,19 @@ def _log_end(body: bytes) -> int:
     if not is_number or int(text) >= 2**63:
         raise RemoteProtocolError(f"{_LOG_END}={text[:20]!r}: a place in a log is expected")
     return int(text)
+
+
+_TOPICS: Final = _Table[TopicConfig](
+    "topics", _Topics, TopicConfig, _is_topic, _weigh_topic, TOPICS_BYTES_MAX
+)
+_GROUPS: Final = _Table[SubscriptionGroupConfig](
+    "consumer groups", _Groups, SubscriptionGroupConfig, _is_group, lambda *_: 1, GROUPS_MAX
+)
+_OFFSETS: Final = _Table[dict[int, int]](
+    "consumer offsets",
+    _Offsets,
+    dict[Int32, Int64],
+    _are_offsets,
+    lambda key, rows: room_of(key) * len(rows),
+    OFFSETS_BYTES_MAX,
+)

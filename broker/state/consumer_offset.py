@@ -315,9 +315,9 @@ class ConsumerOffsetTable(LargeTable):
         """Return all keys, in the order in which they came: files and answers have that one."""
         return [*self._applied, *(key for key in self._pending if key not in self._applied)]
 
-    def rows(self) -> Iterator[tuple[str, dict[int, int]]]:
+    def rows(self, first: int = 0) -> Iterator[tuple[str, dict[int, int]]]:
         """Walk over the keys and all that is known under them; survives changes meanwhile."""
-        for key in self._keys():
+        for key in islice(self._keys(), first, None):
             yield key, {**self._applied.get(key, {}), **self._pending.get(key, {})}
 
 

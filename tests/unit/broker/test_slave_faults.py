@@ -10,7 +10,6 @@ import pytest
 from broker.offsets.promotion import OwnOffsetsTakeover
 from broker.slave_sync import service
 from broker.slave_sync.giving_back import give_back
-from broker.slave_sync.told import read_tables
 from broker.state.consumer_offset import ConsumerOffsetTable, room_of
 from broker.state.own_offsets import OwnOffset, OwnOffsets
 from ledgermq.remoting.protocol.bodies import TopicConfig
@@ -18,7 +17,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.integration.master_slave import slave_at
-from tests.unit.broker.test_slave_sync import KEY, MASTER, Master, Slave, recorded
+from tests.unit.broker.test_slave_sync import KEY, MASTER, Master, Slave, read_tables, recorded
 
 
 def registered(address, ha_address):

@@ -11,12 +11,16 @@ from broker.delays.progress import DelayProgress
 from broker.limits import TOPIC_QUEUES_MAX
 from broker.processor.groups import GroupsProcessor
 from broker.processor.slave_tables import OFFSETS_PER_STEP, SlaveTablesProcessor
+from broker.slave_sync import told as told_module
+from broker.slave_sync.changes import ROWS_PER_STEP as CHANGES_PER_STEP
 from broker.slave_sync.changes import SlaveTables
 from broker.slave_sync.service import SlaveSync
-from broker.slave_sync.told import read_tables
+from broker.slave_sync.told import ROWS_PER_STEP, Told, read_steps
 from broker.state.kinds import StateKind
 from broker.state.own_offsets import OwnOffsets
+from broker.state.steps import at_once
 from broker.state.subscription import SYSTEM_GROUPS, GroupChange, SubscriptionGroupConfig
+from broker.stats import pages as pages_module
 from broker.stats.walks import Walks
 from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
@@ -30,6 +34,10 @@ from tests.fixtures import wire
 
 MASTER = "127.0.0.1:10911"
 KEY = "orders@g"
+
+
+def read_tables(bodies):
+    return at_once(read_steps({code: [body] for code, body in bodies.items()}))
 
 
 def recorded():
@@ -53,6 +61,8 @@ class Master:
         self.log_end = log_end
         self.code = 0
         self.bodies = {}
+        self.paged = {}
+        """Real handlers, by code."""
         self.commits = []
         self.is_away = False
         self.not_found = None
@@ -77,6 +87,8 @@ class Master:
             45: {"offsetTable": self.delays},
             28: {"table": {"commitLogMaxOffset": str(self.log_end)}},
         }[command.code]
+        if command.code in self.paged:
+            return await self.paged[command.code](None, command)
         body = self.bodies.get(command.code, msgspec.json.encode(text))
         return RemotingCommand(code=self.code, body=body)
 
@@ -498,7 +510,7 @@ def offsets_of_a_step():
         key, queue = divmod(number, OFFSETS_PER_STEP)
         slave.tables.offsets.commit(f"g{key}", "wide", queue, number)
     answers = SlaveTablesProcessor(slave.tables.state, slave.tables.offsets, Walks(SystemClock()))
-    steps = [msgspec.json.decode(b"{" + part + b"}") for part in answers._parts()]
+    steps = [msgspec.json.decode(b"{" + part + b"}") for _, part in answers._parts(0)]
     counts = [sum(map(len, step.values())) for step in steps]
     assert sum(counts) == 30 * OFFSETS_PER_STEP
     return max(counts)
@@ -513,3 +525,85 @@ def test_keys_with_many_offsets_have_steps_of_their_own():
 def test_a_body_without_the_tables_is_refused():
     with pytest.raises(RemoteProtocolError):
         read_tables(dict.fromkeys(("21", "201", "43", "45", "28"), b"{}"))
+
+
+def groups_that_follow(monkeypatch):
+    """Return how many groups and offsets a slave has of 3,000, told in pages of 4 KiB."""
+    monkeypatch.setattr(pages_module, "PAGE_BYTES", 4 * 1024)
+    master, slave = Master(), Slave(Master())
+    other = Slave(master)
+    for number in range(3_000):
+        config = SubscriptionGroupConfig(group_name=f"group-{number}")
+        change = msgspec.json.encode(GroupChange(config, 1))
+        slave.tables.state.apply(-1, StateKind.GROUP, change)
+        rows = msgspec.json.encode({f"orders@group-{number}": {"0": number}})
+        slave.tables.state.apply(-1, StateKind.OFFSET, rows)
+    walks = Walks(SystemClock())
+    groups = GroupsProcessor(slave.tables.groups, None, lambda: True, walks, lambda _: None)
+    offsets = SlaveTablesProcessor(slave.tables.state, slave.tables.offsets, walks)
+    master.paged = {201: groups.handle_all, 43: offsets.handle_offsets}
+    other.follow()
+    return len(other.tables.groups) - len(SYSTEM_GROUPS), len(other.tables.offsets)
+
+
+def test_tables_that_are_longer_than_an_answer_follow_page_by_page(monkeypatch):
+    assert groups_that_follow(monkeypatch) == (3_000, 3_000)
+
+
+def test_planted_reading_of_the_first_page_alone_is_found(monkeypatch):
+    with planted(BY_TESTS["first-page-is-all"]):
+        groups, offsets = groups_that_follow(monkeypatch)
+        assert groups < 3_000 > offsets
+
+
+@pytest.mark.parametrize("following", ["0", "-1", "x", "9" * 30, "\u0661"])
+def test_pages_that_do_not_get_on_are_refused(following):
+    async def say(_connection, _command):
+        body = b'{"subscriptionGroupTable":{}}'
+        return RemotingCommand(code=0, body=body, ext_fields={"nextRow": following})
+
+    master = Master()
+    slave = Slave(master)
+    master.paged = {201: say}
+    slave.follow()
+    assert slave.sync.rounds == 0
+
+
+def rows_of_a_step(monkeypatch):
+    """Return how many rows of a table are read in one turn of the loop at most."""
+    counts = [0]
+
+    def is_good(_name, _row):
+        counts[-1] += 1
+        return True
+
+    monkeypatch.setattr(told_module._GROUPS, "_is_good", is_good)
+    groups = {f"g{n}": {"groupName": f"g{n}"} for n in range(5 * ROWS_PER_STEP)}
+    body = msgspec.json.encode({"subscriptionGroupTable": groups})
+    steps = told_module._GROUPS.read([body])
+    while next(steps, "the end") is None:
+        counts.append(0)
+    assert sum(counts) == 5 * ROWS_PER_STEP
+    return max(counts)
+
+
+def test_what_a_master_tells_is_read_in_slices(monkeypatch):
+    assert rows_of_a_step(monkeypatch) == ROWS_PER_STEP
+    with planted(BY_TESTS["told-in-one-turn"]):
+        assert rows_of_a_step(monkeypatch) == 5 * ROWS_PER_STEP
+
+
+def test_rows_that_did_not_change_are_looked_at_in_slices():
+    master = Master()
+    master.offsets = {f"orders@g{n}": {0: n} for n in range(5_000)}
+    master.groups = {f"g{n}": SubscriptionGroupConfig(group_name=f"g{n}") for n in range(5_000)}
+    slave = Slave(master)
+    slave.follow()
+    told = Told(
+        topics=master.topics, groups=master.groups, offsets=master.offsets, delays={},
+        log_end=1_000, left_out=0,
+    )  # fmt: skip
+    changes = slave.sync._changes
+    for steps in (changes.of_names(told, 1), changes.of_progress(told)):
+        assert set(taken := list(steps)) == {None}
+        assert len(taken) >= 5_000 // CHANGES_PER_STEP
