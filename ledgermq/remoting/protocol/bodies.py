@@ -18,8 +18,6 @@ import msgspec
 
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.limits import (
-    BODY_BYTES_MAX,
-    BODY_VALUES_MAX,
     REGISTER_BYTES_MAX,
     ROUTE_VALUES_MAX,
     Int32,
@@ -33,7 +31,7 @@ from ledgermq.remoting.protocol.tolerant_json import (
     REQUEST,
     Json,
     Reach,
-    check_reach,
+    check_body,
     loads,
 )
 
@@ -271,10 +269,7 @@ def decode_body(data: bytes, kind: type[Body], reach: Reach = REQUEST) -> Body:
 
     A request's body has limits: decoding it must not hold up the others.
     """
-    if reach is REQUEST:
-        _check_size(data)
-    else:
-        check_reach(data, reach)
+    check_body(data, reach)
     loose: type[Body] = _LOOSE.get(kind, kind)
     if b'"$ref"' not in data:
         with suppress(*NOT_DECODED):
@@ -296,14 +291,6 @@ def decode_file(data: bytes, kind: type[Body]) -> Body:
 def decode_answer(data: bytes, kind: type[Body]) -> Body:
     """Return the body of an answer to us as ``kind``. Errors: `RemoteProtocolError`."""
     return decode_body(data, kind, ANSWER)
-
-
-def _check_size(data: bytes) -> None:
-    if len(data) > BODY_BYTES_MAX:
-        raise RemoteProtocolError(f"body of {len(data)} bytes, more than {BODY_BYTES_MAX}")
-    values = data.count(b",") + data.count(b"{")
-    if values > BODY_VALUES_MAX:
-        raise RemoteProtocolError(f"body of {values} values, more than {BODY_VALUES_MAX}")
 
 
 def encode_body(body: msgspec.Struct) -> bytes:

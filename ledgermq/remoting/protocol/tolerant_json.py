@@ -18,6 +18,8 @@ import msgspec
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.limits import (
     ANSWER_VALUES_MAX,
+    BODY_BYTES_MAX,
+    BODY_VALUES_MAX,
     NESTING_MAX,
     REGISTER_BYTES_MAX,
     TOLERANT_ANSWER_VALUES_MAX,
@@ -93,6 +95,21 @@ def check_reach(data: bytes, reach: Reach) -> None:
         values = data.count(b",") + data.count(b"{") + data.count(b"[")
         if values > most:
             raise RemoteProtocolError(f"JSON of {values} values, more than {most}")
+
+
+def check_body(data: bytes, reach: Reach) -> None:
+    """Refuse a body that nobody needs to read; a request's must not hold up the others.
+
+    Errors: `RemoteProtocolError`.
+    """
+    if reach is not REQUEST:
+        check_reach(data, reach)
+        return
+    if len(data) > BODY_BYTES_MAX:
+        raise RemoteProtocolError(f"body of {len(data)} bytes, more than {BODY_BYTES_MAX}")
+    values = data.count(b",") + data.count(b"{")
+    if values > BODY_VALUES_MAX:
+        raise RemoteProtocolError(f"body of {values} values, more than {BODY_VALUES_MAX}")
 
 
 def text_of(value: Json) -> str:
