@@ -11,6 +11,20 @@ from mutants.planting import Mutant, patch
 
 HOSTILE: Final = (
     Mutant(
+        name="huge-file-read-whole",
+        breaks="A file of a directory of ours is read whole, however large it is.",
+        source="topics.json as a sparse file of 3 GiB: 1.3 GB of memory, and no answer.",
+        plant=patch("ledgermq.runtime.regular:_check_size", ("> READ_BYTES_MAX", "> 2**62")),
+    ),
+    Mutant(
+        name="bad-path-crashes",
+        breaks="A path that cannot be used ends a process with a trace.",
+        source="A directory of somebody else, in which topics.json is a link to itself.",
+        plant=patch(
+            "ledgermq.runtime.process:run_main", ("error.errno not in BAD_PATHS or", "True or")
+        ),
+    ),
+    Mutant(
         name="restored-in-one-turn",
         breaks="A table of a snapshot is read in one turn of the loop, all of it.",
         source="A million open halves took 2.3 s and 460 MB.",

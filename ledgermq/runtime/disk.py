@@ -14,11 +14,11 @@ import errno
 import fcntl
 import mmap
 import os
-import stat
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import check_regular, check_small
 
 Buffer = bytes | bytearray | memoryview
 IOV_MAX: Final = 1024
@@ -139,7 +139,7 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return the content of a small file, None when it does not exist.
 
-        Errors: `FatalError` for a folder, a pipe, a device of that name.
+        Errors: `FatalError` for a folder, a pipe, a device of that name, and for a huge file.
         """
         ...
 
@@ -347,7 +347,7 @@ class RealDisk:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
-        _check_regular(fd, path)
+        check_small(fd, path)
         with open(fd, "rb") as file:  # noqa: PTH123  # a descriptor, not a path
             return file.read()
 
@@ -469,18 +469,10 @@ def _make_unsynced(path: str) -> None:
         raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
 
 
-def _check_regular(fd: int, path: str) -> None:
-    """Close ``fd`` and refuse what is no file. Errors: `FatalError`."""
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise FatalError(f"{path} is no file but something else of that name")
-
-
 def _set_size(fd: int, path: str, size: int, *, synced: bool = True) -> None:
     status = os.fstat(fd)
     found = status.st_size
-    if not stat.S_ISREG(status.st_mode):
-        raise FatalError(f"{path} is no file but something else of that name")
+    check_regular(status, path)
     if found == 0 and not synced:
         os.ftruncate(fd, size)
     elif found == 0:

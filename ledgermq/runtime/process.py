@@ -9,6 +9,7 @@ too. What serves clients never lets one come here by itself: it is told as the f
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -34,13 +35,20 @@ EXIT_SIGNAL_BASE: Final = 128
 OPEN_FILES_WANTED: Final = 65_536
 """Files and connections of a process, as far as the system lets it have so many."""
 
+BAD_PATHS: Final = frozenset(
+    (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENXIO,
+     errno.ENAMETOOLONG, errno.EROFS)
+)  # fmt: skip
+"""Errors of a directory that is not as it should be: who set it up is told which name it is."""
+
 Main = Callable[[], Coroutine[Any, Any, None]]
 
 
 def run_process(main: Main) -> NoReturn:
     """Run ``main`` until it returns or a signal comes, then exit.
 
-    Exit codes: 0 after a return or a signal, that of a `FatalError`, 3 after any other exception.
+    Exit codes: 0 after a return or a signal, that of a `FatalError`, 2 for a path that cannot be
+    used, 3 after any other exception.
     """
     if not logging.getLogger().handlers:
         configure_logging()
@@ -58,6 +66,12 @@ def run_main(main: Main) -> int:
     except FatalError as error:
         _log_fatal(error)
         return error.exit_code
+    except OSError as error:
+        if error.errno not in BAD_PATHS or error.filename is None:
+            _log.exception("event=crashed")
+            return EXIT_ENVIRONMENT
+        _log_fatal(FatalError(f"{error.filename}: {error.strerror}", EXIT_BAD_INPUT))
+        return EXIT_BAD_INPUT
     except (Exception, asyncio.CancelledError):  # noqa: BLE001 - last resort: say it and exit
         _log.exception("event=crashed")
         return EXIT_ENVIRONMENT

@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from ledgermq.runtime import disk as real
+from ledgermq.runtime import process, regular
 from ledgermq.runtime.disk import DirectoryInUse, RealDisk
-from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import READ_BYTES_MAX
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 
 @pytest.fixture
@@ -140,3 +144,42 @@ def test_a_file_is_never_replaced_through_a_link_that_has_its_temporary_name(tmp
     with pytest.raises(OSError, match="symbolic links"):
         RealDisk().replace(str(tmp_path / "file"), b"new")
     assert (tmp_path / "other").read_bytes() == b"precious"
+
+
+def test_a_huge_file_is_refused_and_not_read(disk, tmp_path):
+    path = tmp_path / "topics.json"
+    path.touch()
+    os.truncate(path, READ_BYTES_MAX + 1)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(FatalError, match=f"topics.json has {READ_BYTES_MAX + 1} bytes"):
+        disk.read(str(path))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    os.truncate(path, 5)
+    assert disk.read(str(path)) == bytes(5)
+    with planted(BY_TESTS["huge-file-read-whole"]):
+        regular._check_size(READ_BYTES_MAX + 1, "x")
+
+
+def exit_of(path, caplog) -> int:
+    """Return how a process ends that opens a path at its start."""
+    caplog.clear()
+
+    async def main() -> None:
+        RealDisk().open(str(path), size=10)
+
+    code = process.run_main(main)
+    (line,) = caplog.records
+    assert (line.exc_info is None) == (code == EXIT_BAD_INPUT)
+    assert str(path) in caplog.text
+    return code
+
+
+def test_a_path_that_cannot_be_used_is_one_line_without_a_trace(caplog, tmp_path):
+    loop, folder, under = tmp_path / "loop", tmp_path / "folder", tmp_path / "file" / "x"
+    loop.symlink_to(loop)
+    folder.mkdir()
+    (tmp_path / "file").touch()
+    for path in (loop, folder, under):
+        assert exit_of(path, caplog) == EXIT_BAD_INPUT
+    with planted(BY_TESTS["bad-path-crashes"]):
+        assert exit_of(loop, caplog) == EXIT_ENVIRONMENT

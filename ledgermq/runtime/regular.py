@@ -1,0 +1,36 @@
+"""What of a directory is a file of ours to read: regular, and no larger than anybody wrote it.
+
+A directory may come from others: pipes, devices, folders and huge sparse files under the names of
+ours are refused before anything waits for them or takes memory.
+"""
+
+import os
+import stat
+from typing import Final
+
+from ledgermq.runtime.errors import FatalError
+
+READ_BYTES_MAX: Final = 640 * 1024**2
+"""Of a small file: more than a snapshot may have, and less than a machine has memory."""
+
+
+def check_regular(status: os.stat_result, path: str) -> None:
+    """Refuse what is no file. Errors: `FatalError`."""
+    if not stat.S_ISREG(status.st_mode):
+        raise FatalError(f"{path} is no file but something else of that name")
+
+
+def check_small(fd: int, path: str) -> None:
+    """Close ``fd`` and refuse what is no file, or too large to be read. Errors: `FatalError`."""
+    try:
+        status = os.fstat(fd)
+        check_regular(status, path)
+        _check_size(status.st_size, path)
+    except FatalError:
+        os.close(fd)
+        raise
+
+
+def _check_size(size_bytes: int, path: str) -> None:
+    if size_bytes > READ_BYTES_MAX:
+        raise FatalError(f"{path} has {size_bytes} bytes, more than {READ_BYTES_MAX}")
