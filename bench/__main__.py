@@ -2,10 +2,11 @@
 
 Rows: an echo of the same frames (ceiling), one node and three replicas with async and sync flush,
 PySyncObj with three nodes; with ``--java`` the published Java client 4.9.7 against ours and against
-real RocketMQ 4.9.7, three replicas and one node each. Our client has its default settings, so
-concurrent sends share requests; the rows that say "auto_batch off" are without that, as the echo
-is. A second table has the processor time of a message, by process. Ratios are taken within the run;
-absolute figures depend on the machine and its neighbours, processor time less so than rates.
+real RocketMQ 4.9.7: three replicas, one node, a synchronous master and its slave. Our client has
+its default settings, so concurrent sends share requests; the rows that say "auto_batch off" are
+without that, as the echo is. A second table has the processor time of a message, by process. Ratios
+are taken within the run; absolute figures depend on the machine and its neighbours, processor time
+less so than rates.
 """
 
 import argparse
@@ -15,13 +16,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import echo, java, kinds_suite, load, pysyncobj_peer, store_suite
+from bench import echo, java, kinds_suite, load, pairs_suite, pysyncobj_peer, store_suite
 from bench.cluster import Cluster
 from bench.loading import run_load
+from bench.pair import Pair
 from bench.processes import ServerProcesses
 from bench.processor import ROLES
 from bench.result import Measurement
@@ -49,9 +52,17 @@ JAVA_OURS = "Java client, our three replicas"
 JAVA_REAL = "Java client, real RocketMQ with three DLedger replicas"
 JAVA_OURS_ALONE = "Java client, one node of ours"
 JAVA_REAL_ALONE = "Java client, one node of real RocketMQ"
+JAVA_OURS_SYNCED = f"{JAVA_OURS_ALONE}, sync flush"
+JAVA_REAL_SYNCED = f"{JAVA_REAL_ALONE}, sync flush"
+JAVA_OURS_PAIR = "Java client, our synchronous master and slave"
+JAVA_REAL_PAIR = "Java client, real synchronous master and slave"
 
 
-SUITES = {"--store": store_suite.main, "--kinds": kinds_suite.main}
+SUITES = {
+    "--store": store_suite.main,
+    "--kinds": kinds_suite.main,
+    "--pairs": pairs_suite.main,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +90,14 @@ class JavaRow:
 
     replicas: int
     real: bool
+    sync_flush: bool = False
+
+    def servers(self, tools: java.JavaTools, home: Path) -> ServerProcesses:
+        """Return them, not started; two replicas are a synchronous master and its slave."""
+        many: dict[str, Any] = {"replicas": self.replicas, "sync_flush": self.sync_flush}
+        if self.replicas == 2:
+            return java.RealPair(tools, home, **many) if self.real else Pair(home, is_sync=True)
+        return java.RealRocketMQ(tools, home, **many) if self.real else Cluster(home, **many)
 
 
 JAVA_ROWS = {
@@ -86,6 +105,10 @@ JAVA_ROWS = {
     JAVA_REAL: JavaRow(replicas=3, real=True),
     JAVA_OURS_ALONE: JavaRow(replicas=1, real=False),
     JAVA_REAL_ALONE: JavaRow(replicas=1, real=True),
+    JAVA_OURS_SYNCED: JavaRow(replicas=1, real=False, sync_flush=True),
+    JAVA_REAL_SYNCED: JavaRow(replicas=1, real=True, sync_flush=True),
+    JAVA_OURS_PAIR: JavaRow(replicas=2, real=False),
+    JAVA_REAL_PAIR: JavaRow(replicas=2, real=True),
 }
 
 
@@ -98,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return suite(arguments)
     parser = _parser()
     if any(word.partition("=")[0] == "--part" for word in arguments):
-        parser.error("--part needs --store or --kinds")
+        parser.error("--part needs --store, --kinds or --pairs")
     options = parser.parse_args(arguments)
     windows = options.windows
     console = Console()
@@ -154,6 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--kinds", action="store_true", help="transactions, delays, consumers; see --kinds --help"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="a master and its slave; see --pairs --help"
     )
     parser.add_argument("--list", action="store_true", help="what there is, with aims; run nothing")
     parser.add_argument("--java", action="store_true", help="the Java client and real RocketMQ too")
@@ -220,21 +246,17 @@ def _measure_ours(row: OurRow, windows: list[int], size: int, seconds: float) ->
 def _measure_java(
     tools: java.JavaTools, row: JavaRow, windows: list[int], size: int, seconds: float
 ) -> Rows:
-    with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
-        home = Path(name)
-        target: ServerProcesses = (
-            java.RealRocketMQ(tools, home, replicas=row.replicas, sync_flush=False)
-            if row.real
-            else Cluster(home, replicas=row.replicas, sync_flush=False)
-        )
-        with target as cluster:
-            if row.real:
-                java.settle(REAL_SETTLE_S)
-            command = tools.command("ledgermq.Load", [cluster.namesrv_addr, "bench"])
-            warm_up = (JAVA_SERVER_WARMUP_S, 1.0)  # not counted
-            _load(cluster, command, JAVA_WARMUP_WINDOW, size, warm_up)
-            times_s = (JAVA_WARMUP_S, seconds)
-            return {w: _load(cluster, command, w, size, times_s) for w in windows}
+    with (
+        tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as home,
+        row.servers(tools, Path(home)) as cluster,
+    ):
+        if row.real:
+            java.settle(REAL_SETTLE_S)
+        command = tools.command("ledgermq.Load", [cluster.namesrv_addr, "bench"])
+        warm_up = (JAVA_SERVER_WARMUP_S, 1.0)  # not counted
+        _load(cluster, command, JAVA_WARMUP_WINDOW, size, warm_up)
+        times_s = (JAVA_WARMUP_S, seconds)
+        return {w: _load(cluster, command, w, size, times_s) for w in windows}
 
 
 def _load(
@@ -276,6 +298,8 @@ def _ratios(results: dict[str, Rows]) -> dict[str, dict[int, float]]:
         "ours, auto_batch off / echo": (OURS_SINGLY, ECHO),
         "Java: ours / real RocketMQ": (JAVA_OURS, JAVA_REAL),
         "Java: one node, ours / real RocketMQ": (JAVA_OURS_ALONE, JAVA_REAL_ALONE),
+        "Java: one node, sync flush, ours / real": (JAVA_OURS_SYNCED, JAVA_REAL_SYNCED),
+        "Java: synchronous pair, ours / real": (JAVA_OURS_PAIR, JAVA_REAL_PAIR),
     }
     ratios = {}
     for label, (a, b) in pairs.items():
@@ -297,7 +321,10 @@ def _print_list(console: Console) -> None:
         table.add_row(f'ledgermq bench --only "{name}"', "sends/s", "")
     for name in JAVA_ROWS:
         table.add_row(f'ledgermq bench --java --only "{name}"', "sends/s", "")
-    for word, aims in (("--store", store_suite.AIMS), ("--kinds", kinds_suite.AIMS)):
+    suites = {
+        "--store": store_suite.AIMS, "--kinds": kinds_suite.AIMS, "--pairs": pairs_suite.AIMS,
+    }  # fmt: skip
+    for word, aims in suites.items():
         for part, rows in aims.items():
             for aim in rows:
                 command = f"ledgermq bench {word} --part {part}"

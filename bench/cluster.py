@@ -14,11 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.processes import START_TIMEOUT_S, ServerProcesses, wait_for_port
+from bench.processes import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcesses, wait_for_port
 from chaos.backends.ports import take_port_block
 
 GROUP = "BenchGroup"
 RAFT_STATUS = 29001
+READ_INDEX = 29005
+PORTS_OF_A_BROKER = 4
+"""It takes requests at listenPort and, as a master or slave, at listenPort - 2 as well; members of
+a group and slaves are at listenPort + 1."""
 
 
 class Cluster(ServerProcesses):
@@ -40,15 +44,29 @@ class Cluster(ServerProcesses):
         self.brokers[node].kill()
         self.brokers[node].wait()
 
+    def end(self, node: int) -> None:
+        """Stop one broker cleanly."""
+        self.brokers[node].terminate()
+        self.brokers[node].wait(STOP_TIMEOUT_S)
+
     def restart(self, node: int) -> None:
         """Start a killed broker again on its store and wait until it listens."""
         conf = str(self._home / f"n{node}.conf")
         self.brokers[node] = self._spawn("broker", ["-c", conf], f"n{node}")
         wait_for_port(self.ports[node], self.brokers[node])
 
+    def store(self, node: int) -> Path:
+        """Return the directory of a broker."""
+        return self._home / f"store-n{node}"
+
     def raft_status(self, node: int) -> dict[str, Any] | None:
         """Return a broker's own view of its Raft state; None where it does not answer."""
-        return _raft_status(self.ports[node])
+        return _ask(self.ports[node], RAFT_STATUS)
+
+    def applied(self, node: int) -> int:
+        """Return up to where a broker alone, a master or a slave has dispatched; 0: no answer."""
+        answer = _ask(self.ports[node], READ_INDEX)
+        return 0 if answer is None else int(answer["applied"]) + 1
 
     def leader(self) -> int:
         """Wait for a leader and return its number.
@@ -71,40 +89,48 @@ class Cluster(ServerProcesses):
 
     def _start(self) -> None:
         self._home.mkdir(parents=True, exist_ok=True)
-        base = take_port_block(1 + 2 * self._replicas)
-        self.namesrv_addr = f"127.0.0.1:{base}"
-        self._namesrv = self._spawn("namesrv", ["-p", str(base)])
-        wait_for_port(base, self._namesrv)
+        base = take_port_block(1 + PORTS_OF_A_BROKER * self._replicas)
+        self.ports = [base + 3 + PORTS_OF_A_BROKER * node for node in range(self._replicas)]
+        self._start_name_servers(base)
         for node in range(self._replicas):
             conf = self._home / f"n{node}.conf"
-            conf.write_text(self._broker_conf(node, base), encoding="utf-8")
+            conf.write_text(self._broker_conf(node), encoding="utf-8")
             self.brokers.append(self._spawn("broker", ["-c", str(conf)], f"n{node}"))
-        self.ports = [base + 1 + node for node in range(self._replicas)]
         for port, process in zip(self.ports, self.brokers, strict=True):
             wait_for_port(port, process)
 
-    def _broker_conf(self, node: int, base: int) -> str:
+    def _start_name_servers(self, port: int) -> None:
+        """Start the one that there is."""
+        self.namesrv_addr = f"127.0.0.1:{port}"
+        self._name_servers.append(self._spawn("namesrv", ["-p", str(port)]))
+        wait_for_port(port, self._name_servers[0])
+
+    def _broker_conf(self, node: int) -> str:
         lines = [
             "brokerClusterName=BenchCluster",
             f"brokerName={GROUP}",
             f"namesrvAddr={self.namesrv_addr}",
-            f"listenPort={base + 1 + node}",
+            f"listenPort={self.ports[node]}",
             "brokerIP1=127.0.0.1",
-            f"storePathRootDir={self._home / f'store-n{node}'}",
+            f"storePathRootDir={self.store(node)}",
             f"flushDiskType={self._flush}",
             *self._settings,
+            *self._mode_lines(node),
+            "",
         ]
-        if self._replicas > 1:
-            peers = ";".join(
-                f"n{i}-127.0.0.1:{base + 1 + self._replicas + i}" for i in range(self._replicas)
-            )
-            lines += [
-                "enableDLegerCommitLog=true",
-                f"dLegerGroup={GROUP}",
-                f"dLegerSelfId=n{node}",
-                f"dLegerPeers={peers}",
-            ]
-        return "\n".join([*lines, ""])
+        return "\n".join(lines)
+
+    def _mode_lines(self, node: int) -> list[str]:
+        """Return the lines that say how the brokers replicate."""
+        if self._replicas == 1:
+            return []
+        peers = ";".join(f"n{i}-127.0.0.1:{port + 1}" for i, port in enumerate(self.ports))
+        return [
+            "enableDLegerCommitLog=true",
+            f"dLegerGroup={GROUP}",
+            f"dLegerSelfId=n{node}",
+            f"dLegerPeers={peers}",
+        ]
 
     def _spawn(self, module: str, args: list[str], name: str = "") -> subprocess.Popen[bytes]:
         with (self._home / f"{name or module}.log").open("ab") as log:
@@ -117,10 +143,10 @@ class Cluster(ServerProcesses):
             )
 
 
-def _raft_status(port: int) -> dict[str, Any] | None:
+def _ask(port: int, code: int) -> dict[str, Any] | None:
     header = (
         b'{"code":%d,"flag":0,"language":"OTHER","opaque":1,'
-        b'"serializeTypeCurrentRPC":"JSON","version":407}' % RAFT_STATUS
+        b'"serializeTypeCurrentRPC":"JSON","version":407}' % code
     )
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1.0) as link:
@@ -131,8 +157,8 @@ def _raft_status(port: int) -> dict[str, Any] | None:
     except (OSError, struct.error):
         return None
     header_bytes = int.from_bytes(frame[1:4], "big")
-    status: dict[str, Any] = json.loads(frame[4 + header_bytes :])
-    return status
+    answer: dict[str, Any] = json.loads(frame[4 + header_bytes :])
+    return answer
 
 
 def _rss_anon_mib(pid: int) -> float:

@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import uvloop
@@ -52,6 +52,16 @@ class Told:
         self.acknowledged.add(number)
         return True
 
+    def judge(self, found: Set[int]) -> dict[str, int]:
+        """Return how many were told what, and how many of these are not as they were told."""
+        return {
+            "acknowledged": len(self.acknowledged),
+            "told_failed": len(self.failed),
+            "told_unknown": len(self.unknown),
+            "lost": len(self.acknowledged - found),
+            "wrong": len(self.failed & found),
+        }
+
 
 async def run(kills: int, senders: int) -> tuple[list[float], dict[str, int]]:
     """Return the failover times in seconds, in the order of the kills, and what became of sends."""
@@ -63,29 +73,23 @@ async def run(kills: int, senders: int) -> tuple[list[float], dict[str, int]]:
         await create_topic(cluster.namesrv_addr, TOPIC, QUEUES)
         config = ClientConfig(namesrv_addrs=(cluster.namesrv_addr,), group="failover_producer")
         async with Producer(config) as producer:
-            await _until_acknowledged(producer, told)
-            others = [asyncio.create_task(_send_on(producer, told)) for _ in range(senders)]
+            await until_acknowledged(producer, told)
+            others = [asyncio.create_task(send_on(producer, told)) for _ in range(senders)]
             times = []
             for number in range(kills):
                 times.append(await _one_kill(cluster, producer, told))
                 print(f"kill {number + 1}/{kills}: {times[-1] * 1e3:.0f} ms", flush=True)
             for other in others:
                 other.cancel()
-        stored = await _stored(config)
-    return times, {
-        "acknowledged": len(told.acknowledged),
-        "told_failed": len(told.failed),
-        "told_unknown": len(told.unknown),
-        "lost": len(told.acknowledged - stored),
-        "wrong": len(told.failed & stored),
-    }
+        found = await stored(config)
+    return times, told.judge(found)
 
 
 async def _one_kill(cluster: Cluster, producer: Producer, told: Told) -> float:
     leader = await asyncio.to_thread(cluster.leader)
     cluster.kill(leader)
     begin = time.perf_counter()
-    await _until_acknowledged(producer, told)
+    await until_acknowledged(producer, told)
     took = time.perf_counter() - begin
     await asyncio.to_thread(cluster.restart, leader)
     await _until_caught_up(cluster)
@@ -93,18 +97,20 @@ async def _one_kill(cluster: Cluster, producer: Producer, told: Told) -> float:
     return took
 
 
-async def _until_acknowledged(producer: Producer, told: Told) -> None:
+async def until_acknowledged(producer: Producer, told: Told) -> None:
+    """Send until a send is acknowledged."""
     while not await told.send(producer):  # noqa: ASYNC110 - it is the sends that count
         await asyncio.sleep(0.01)
 
 
-async def _send_on(producer: Producer, told: Told) -> None:
+async def send_on(producer: Producer, told: Told) -> None:
+    """Send for ever."""
     while True:
         await told.send(producer)
         await asyncio.sleep(0.01)
 
 
-async def _stored(config: ClientConfig) -> set[int]:
+async def stored(config: ClientConfig) -> set[int]:
     """Return the numbers of the messages that are in the topic."""
     numbers: set[int] = set()
     async with PullConsumer(config) as consumer:
@@ -130,6 +136,19 @@ async def _until_caught_up(cluster: Cluster) -> None:
     raise RuntimeError(f"replicas differ {CATCH_UP_TIMEOUT_S:.0f} s after a restart")
 
 
+def summarize(found: Sequence[float], sends: Mapping[str, int]) -> dict[str, float]:
+    """Return the figures of times in seconds, beside what became of sends."""
+    times = sorted(found)
+    return {
+        "kills": len(times),
+        "min_ms": round(times[0] * 1e3, 1),
+        "median_ms": round(times[len(times) // 2] * 1e3, 1),
+        "p99_ms": round(times[int(len(times) * 0.99)] * 1e3, 1),
+        "max_ms": round(times[-1] * 1e3, 1),
+        **sends,
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the kills and print min, median, p99 and max."""
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__)
@@ -138,16 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", default="", help="write the times to this file")
     options = parser.parse_args(argv)
     found, sends = uvloop.run(run(options.kills, options.senders))
-    times = sorted(found)
-    row = {
-        "kills": len(times),
-        "min_ms": round(times[0] * 1e3, 1),
-        "median_ms": round(times[len(times) // 2] * 1e3, 1),
-        "p99_ms": round(times[int(len(times) * 0.99)] * 1e3, 1),
-        "max_ms": round(times[-1] * 1e3, 1),
-        **sends,
-    }
-    text = json.dumps(row)
+    text = json.dumps(summarize(found, sends))
     if options.json:
         Path(options.json).write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -133,8 +133,8 @@ class RealRocketMQ(ServerProcesses):
         namesrv_conf = conf / "namesrv.conf"
         namesrv_conf.write_text(f"listenPort={base}\n", encoding="utf-8")
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        self._namesrv = self._spawn(main, namesrv_conf, "namesrv", 128)
-        wait_for_port(base, self._namesrv)
+        self._name_servers.append(self._spawn(main, namesrv_conf, "namesrv", 128))
+        wait_for_port(base, self._name_servers[0])
         for node in range(self._replicas):
             broker_conf = conf / f"n{node}.conf"
             broker_conf.write_text(self._broker_conf(node, base), encoding="utf-8")
@@ -157,16 +157,21 @@ class RealRocketMQ(ServerProcesses):
             "autoCreateTopicEnable=true",
             "mappedFileSizeCommitLog=1073741824",
             *self._settings,
+            *self._mode_lines(node, base),
         ]
-        if self._replicas > 1:
-            peers = ";".join(
-                f"n{i}-127.0.0.1:{_listen_port(base, i) + 10}" for i in range(self._replicas)
-            )
-            lines += [
-                "enableDLegerCommitLog=true", "dLegerGroup=RaftNode00", f"dLegerPeers={peers}",
-                f"dLegerSelfId=n{node}", "sendMessageThreadPoolNums=16",
-            ]  # fmt: skip
         return "\n".join(lines) + "\n"
+
+    def _mode_lines(self, node: int, base: int) -> list[str]:
+        """Return the lines that say how the brokers replicate."""
+        if self._replicas == 1:
+            return []
+        peers = ";".join(
+            f"n{i}-127.0.0.1:{_listen_port(base, i) + 10}" for i in range(self._replicas)
+        )
+        return [
+            "enableDLegerCommitLog=true", "dLegerGroup=RaftNode00", f"dLegerPeers={peers}",
+            f"dLegerSelfId=n{node}", "sendMessageThreadPoolNums=16",
+        ]  # fmt: skip
 
     def _spawn(self, main: str, conf: Path, name: str, heap_mb: int) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "ROCKETMQ_HOME": str(self._home)}
@@ -174,6 +179,15 @@ class RealRocketMQ(ServerProcesses):
             command = self._tools.command(main, ["-c", str(conf)], heap_mb)
             command.insert(1, f"-Duser.home={self._home}")
             return subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+
+
+class RealPair(RealRocketMQ):
+    """A real SYNC_MASTER and its real slave; the slave finds the master by the name server."""
+
+    def _mode_lines(self, node: int, base: int) -> list[str]:
+        del base
+        role = "SLAVE" if node else "SYNC_MASTER"
+        return [f"brokerId={node}", f"brokerRole={role}"]
 
 
 def _listen_port(base: int, node: int) -> int:

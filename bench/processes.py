@@ -14,7 +14,7 @@ STOP_TIMEOUT_S = 15.0
 
 
 class ServerProcesses(ABC):
-    """A name server and brokers behind it; as a context manager they run inside the block."""
+    """Name servers and brokers behind them; as a context manager they run inside the block."""
 
     def __init__(self, home: Path, *, replicas: int, sync_flush: bool) -> None:
         """Keep the settings; nothing is started yet.
@@ -26,7 +26,7 @@ class ServerProcesses(ABC):
         """
         self.namesrv_addr = ""
         self.brokers: list[subprocess.Popen[bytes]] = []
-        self._namesrv: subprocess.Popen[bytes] | None = None
+        self._name_servers: list[subprocess.Popen[bytes]] = []
         self._home = home
         self._replicas = replicas
         self._flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
@@ -50,9 +50,9 @@ class ServerProcesses(ABC):
         self.stop()
 
     def stop(self) -> None:
-        """Terminate the brokers, then the name server; kill what does not end."""
+        """Terminate the brokers, then the name servers; kill what does not end."""
         _end(self.brokers)
-        _end([self._namesrv] if self._namesrv else [])
+        _end(self._name_servers)
 
     @abstractmethod
     def _start(self) -> None:

@@ -1,0 +1,82 @@
+"""A switch by controllers: SIGKILL of the master to the first acknowledged send, over many kills.
+
+``python -m bench.switch --kills 10``. Two brokers have their roles from three controllers, with
+default settings. The sends and what is judged at the end are those of `bench.failover`; the killed
+broker is back in the in-sync set before the next kill. With ``--mib`` the log has so much to begin
+with, over ``--queues``.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from bench.catch_up import RECORD_BYTES, fill
+from bench.failover import TOPIC, Told, send_on, stored, summarize, until_acknowledged
+from bench.pair import Controlled
+from bench.topics import create_topic
+from ledgermq.client import ClientConfig, Producer
+
+PAUSE_S = 1.0
+
+
+async def run(
+    kills: int, senders: int, mib: int, queues: int
+) -> tuple[list[float], dict[str, int]]:
+    """Return the times in seconds, in the order of the kills, and what became of sends."""
+    told = Told()
+    with (
+        tempfile.TemporaryDirectory(prefix="ledgermq-switch-") as home,
+        Controlled(Path(home)) as cluster,
+    ):
+        servers = cluster.namesrv_addr
+        await create_topic(servers, TOPIC, queues)
+        if mib:
+            await fill(servers, TOPIC, (mib << 20) // RECORD_BYTES)
+        config = ClientConfig(namesrv_addrs=tuple(servers.split(";")), group="switch_producer")
+        async with Producer(config) as producer:
+            await until_acknowledged(producer, told)
+            others = [asyncio.create_task(send_on(producer, told)) for _ in range(senders)]
+            times = []
+            for number in range(kills):
+                times.append(await _one_kill(cluster, producer, told))
+                print(f"kill {number + 1}/{kills}: {times[-1] * 1e3:.0f} ms", flush=True)
+            for other in others:
+                other.cancel()
+        found = await stored(config)
+    return times, told.judge(found)
+
+
+async def _one_kill(cluster: Controlled, producer: Producer, told: Told) -> float:
+    master = await asyncio.to_thread(cluster.leader)
+    cluster.kill(master)
+    begin = time.perf_counter()
+    await until_acknowledged(producer, told)
+    took = time.perf_counter() - begin
+    await asyncio.to_thread(cluster.restart, master)
+    await asyncio.to_thread(cluster.wait_in_sync)
+    await asyncio.sleep(PAUSE_S)
+    return took
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the kills and print min, median, p99 and max."""
+    parser = argparse.ArgumentParser(prog="python -m bench.switch", description=__doc__)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--senders", type=int, default=4, help="that send all the while")
+    parser.add_argument("--mib", type=int, default=0, help="of messages before the first kill")
+    parser.add_argument("--queues", type=int, default=4, help="of the topic")
+    options = parser.parse_args(argv)
+    times, sends = uvloop.run(run(options.kills, options.senders, options.mib, options.queues))
+    print(json.dumps(summarize(times, sends)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
