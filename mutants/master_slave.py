@@ -153,4 +153,16 @@ MASTER_SLAVE: Final = (
             "store.ha.slave_log:SlaveLog.begin_at", ("self._user.on_begun(position)", "pass")
         ),
     ),
+    Mutant(
+        name="ha-recent-from-its-beginning",
+        breaks="What came together is dispatched from its first record on, again and again.",
+        source="store.plain.view:PlainView.walk begins where it is asked to.",
+        plant=patch("store.ha.recent:Recent.walk", ("if position >= start:", "if True:")),
+    ),
+    Mutant(
+        name="ha-recent-goes-on-beyond",
+        breaks="A slave dispatches what it has got, though not all of the set has confirmed it.",
+        source="store.plain.view:PlainView.walk ends where it is asked to.",
+        plant=patch("store.ha.recent:Recent.walk", ("if position >= end or", "if")),
+    ),
 )

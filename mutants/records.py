@@ -133,4 +133,16 @@ RECORDS: Final = (
         source="RocketMQ's records have a CRC of the body alone.",
         plant=patch("store.layout:looks_unwritten", ("if 0 not in properties:", "if True:")),
     ),
+    Mutant(
+        name="measured-without-a-crc",
+        breaks="Records that lie side by side are taken for sound whatever their bodies are.",
+        source="RocketMQ CommitLog.checkMessageAndReturnSize checks each CRC.",
+        plant=patch("store.plain.record:measure", ("or (crc and crc !=", "or (False and crc !=")),
+    ),
+    Mutant(
+        name="measured-wherever-it-says",
+        breaks="Records that lie side by side may state another place.",
+        source="spec/disk.md 5.2: a record states where it lies.",
+        plant=patch("store.plain.record:measure", ("or stated != at + shift", "or False")),
+    ),
 )

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from ledgermq.remoting.protocol.message import MAGIC_BLANK
 from store.ha.codec import BadStream
 from store.limits import HA_RECORD_BYTES_MAX
-from store.plain.record import BLANK, BLANK_BYTES, HEAD_BYTES_MAX, PROBLEMS, inspect
-from store.plain.writer import NOTHING, Extent
+from store.plain.record import BLANK, BLANK_BYTES, HEAD_BYTES_MAX, PROBLEMS, inspect, measure
+from store.plain.writer import Extent
 
 _HEAD_BYTES: Final = 91
 """Of the shortest record: its fixed fields, one byte of a body, no topic, no properties."""
@@ -28,6 +28,8 @@ class Run(NamedTuple):
     data: bytes
     extent: Extent
     """What is written when this is."""
+    sizes: list[int]
+    """Of each record."""
 
 
 class Assembly:
@@ -66,38 +68,41 @@ class Assembly:
             return
         rest = self._rest
         rest += part
-        end, last, is_blank = self._walk()
+        end, sizes, is_blank = self._walk()
         if not end:
             return
         with memoryview(rest) as view:
             whole = bytes(view[:end])
         position = start + end
-        if last != NOTHING:
-            last_start, last_end = last, position - (BLANK_BYTES if is_blank else 0)
+        if sizes:
+            last_end = position - (BLANK_BYTES if is_blank else 0)
+            last_start = last_end - sizes[-1]
         if is_blank:
             position += -position % self._segment_bytes
             rest.clear()
         else:
             del rest[:end]
         self._extent = Extent(position, last_start, last_end)
-        runs.append(Run(start, whole, self._extent))
+        runs.append(Run(start, whole, self._extent, sizes))
 
-    def _walk(self) -> tuple[int, int, bool]:
-        """Return where the last whole thing ends, where the last record begins, if a blank ends it.
+    def _walk(self) -> tuple[int, list[int], bool]:
+        """Return where the last whole thing ends, the sizes of the records, if a blank ends it.
 
         The first is an offset in the rest. Errors: `BadStream`.
         """
-        base, at, last = self._extent.position, 0, NOTHING
+        base = self._extent.position
         file_room = self._segment_bytes - base % self._segment_bytes
         count = len(self._rest)
         with memoryview(self._rest) as view:
+            sizes = measure(view, 0, min(count, file_room - BLANK_BYTES), base, count)
+            at = sum(sizes)
             while count - at >= BLANK_BYTES:
                 size, magic = BLANK.unpack_from(view, at)
                 room = file_room - at
                 if magic == MAGIC_BLANK:
                     if size != room:
                         raise BadStream(_uneven(base + at, size, room))
-                    return at + BLANK_BYTES, last, True
+                    return at + BLANK_BYTES, sizes, True
                 if not _HEAD_BYTES <= size <= min(HA_RECORD_BYTES_MAX, room - BLANK_BYTES):
                     raise BadStream(_uneven(base + at, size, room))
                 if count - at < size:
@@ -108,9 +113,9 @@ class Assembly:
                     raise BadStream(f"what it sends for position {base + at}: {problem}")
                 if (view[at + _QUEUE_ID_AT] | view[at + _QUEUE_OFFSET_AT]) & _SIGN:
                     raise BadStream(f"what it sends for position {base + at}: a queue below 0")
-                last = base + at
+                sizes.append(size)
                 at += size
-        return at, last, False
+        return at, sizes, False
 
 
 def _uneven(position: int, size: int, room: int) -> str:

@@ -1,13 +1,19 @@
 """The plain log of a slave: the bytes of its master's, at the same positions."""
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
+from typing import Final, Protocol
 
 from dledger.core.model import Role
+from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.disk import Disk
+from ledgermq.runtime.errors import FatalError
 from store.ha.assembly import Run
+from store.ha.recent import Recent
 from store.ha.watched_log import WatchedLog
+from store.plain.config import PlainLogConfig
 from store.plain.log import PlainListener
+from store.plain.view import Body
 from store.plain.writer import NOTHING, Extent
 
 
@@ -24,6 +30,17 @@ class SlaveLog(WatchedLog):
 
     _user: SlaveListener
     _takes_entries = False
+
+    def __init__(
+        self,
+        config: PlainLogConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        on_fatal: Callable[[FatalError], None],
+    ) -> None:
+        super().__init__(config, disk=disk, clock=clock, on_fatal=on_fatal)
+        self._recent: Final = Recent()
 
     @property
     def role(self) -> Role:
@@ -67,10 +84,22 @@ class SlaveLog(WatchedLog):
             buffers = [run.data for run in side_by_side]
             first, last = side_by_side[0], side_by_side[-1]
             is_whole = is_whole and self._writer.copy(first.position, buffers, last.extent)
+            if is_whole:
+                self._recent.add(side_by_side)
         if not is_whole:
             self._disk_full.shut(self._clock.monotonic_ms(), self.next_position)
         self._work_off()
         return is_whole
+
+    def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
+        """Walk records, see `PlainView.walk`; those that have just come, as they came."""
+        recent = self._recent.walk(start, end, limit)
+        first = next(recent, None)
+        return super().walk(start, end, limit) if first is None else chain((first,), recent)
+
+    def release(self, position: int) -> None:
+        """Take that what lies before ``position`` is dispatched."""
+        self._recent.drop_before(position)
 
     def _look_ahead(self) -> None:
         """Make no file ahead before it is known where the log begins."""

@@ -6,6 +6,7 @@ segment when a blank ends this one. Nothing here changes anything.
 
 import logging
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 from dledger.core.model import Role
@@ -22,10 +23,13 @@ from store.plain.record import (
     PROBLEMS,
     inspect,
     is_blank,
+    measure,
     stored_ms,
 )
 from store.plain.writer import Extent
 
+COPIED_BYTES_MAX: Final = 64 * 1024
+"""Of records that are walked."""
 DAMAGED_MAX: Final = 1000
 TERM: Final = 1
 """Of every entry, and of the one leadership that there is."""
@@ -124,8 +128,9 @@ class PlainView:
     def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
         """Walk at most ``limit`` records in ``[start, end)``.
 
-        They are checked, and not copied. One whose body alone is damaged is yielded, too: there is
-        no replica to repair it, and its queue has to count it; `body_at` does not hand it out.
+        They are checked; small ones are copied many at a time, which are read quicker so. One whose
+        body alone is damaged is yielded, too: there is no replica to repair it, and its queue has
+        to count it; `body_at` does not hand it out.
         Errors: `DamagedEntry` for any other damage, when it is its turn.
         """
         segments = self._segments
@@ -139,7 +144,14 @@ class PlainView:
                 raise DamagedEntry(position, f"{segments.path(position)} is not there any more")
             size = IS_BLANK
             while limit > 0 and position < end:
-                size = inspect(view, position - base, position)
+                at = position - base
+                together = _take_together(view, at, end - base, position, limit)
+                if together:
+                    yield from together
+                    limit -= len(together)
+                    position = together[-1][0] + together[-1][3]
+                    continue
+                size = inspect(view, at, position)
                 if size == BAD_CRC:
                     size = BLANK.unpack_from(view, position - base)[0]
                     self._note_damage(position, BAD_CRC)
@@ -241,3 +253,16 @@ class PlainView:
             self._note_damage(position, code)
         problem = PROBLEMS.get(code, "another message is there")
         return DamagedEntry(position, f"{self._segments.describe(position)}: {problem}")
+
+
+def _take_together(view: memoryview, at: int, end: int, position: int, limit: int) -> list[Body]:
+    """Return sound records that lie side by side from ``at`` on, in one copy."""
+    sizes = measure(view, at, min(at + COPIED_BYTES_MAX, end), position, limit)
+    if not sizes:
+        return []
+    chunk = bytes(view[at : at + sum(sizes)])
+    ends = accumulate(sizes)
+    return [
+        (position + stop - size, chunk, stop - size, size)
+        for stop, size in zip(ends, sizes, strict=True)
+    ]

@@ -18,6 +18,7 @@ from mutants.master_slave import MASTER_SLAVE
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.dispatch.anomalies import Copied
+from store.ha.assembly import Run
 from store.ha.channel import Channel
 from store.ha.codec import BadStream, Piece, TransferDecoder, encode_header, encode_report
 from store.ha.config import HaConfig
@@ -25,18 +26,22 @@ from store.ha.gate import Gate, Lack
 from store.ha.intake import DiskFull, Diverged, Intake
 from store.ha.master import HaMaster, SlaveLink
 from store.ha.master_log import MasterLog
+from store.ha.recent import RECENT_BYTES_MAX, Recent
 from store.ha.slave import RETRY_MS_MAX, HaSlave, MasterLink
 from store.ha.slave_log import SlaveLog
 from store.limits import HA_COMPLAINTS_MAX, HA_SLAVES_MAX
 from store.plain.config import PlainLogConfig
+from store.plain.view import PlainView
+from store.plain.writer import Extent
 from tests.unit.store.ha import test_stream as stream
 from tests.unit.store.plain.records import SEGMENT, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from mutants.planting import Mutant
+    from store.plain.view import Body
 
 
 def fail(error: FatalError) -> None:
@@ -412,6 +417,43 @@ def test_a_record_that_lies_does_not_end_a_slave() -> None:
     assert (anomalies.count, log.walks) == (3, 1)
 
 
+def test_what_has_just_come_is_walked_as_the_log_would_be(tmp_path: Path) -> None:
+    """From any record on, up to any end, over the ends of files; old ones are read from disk."""
+    data, extent = stream.log_bytes(files=2)
+    log = slave_log(tmp_path)
+    intake = Intake(log)
+    for at in range(0, len(data), 700):
+        intake.take([Piece(at, data[at : at + 700])])
+    end = extent.last_end
+    starts = [position for position, *_ in PlainView.walk(log, 0, end, 1 << 20)]
+    assert len(starts) > 20
+    places = [*starts, end]
+    for dropped in (0, starts[9]):
+        log.release(dropped)
+        for number, start in enumerate(starts):
+            for upto in {places[number + 1], places[min(number + 5, len(starts))], end}:
+                for limit in (1, 3, 1 << 20):
+                    expected = _records(PlainView.walk(log, start, upto, limit))
+                    assert _records(log.walk(start, upto, limit)) == expected
+    assert isinstance(next(log.walk(starts[12], end, 1))[1], bytes)
+
+
+def _records(walk: Iterator[Body]) -> list[tuple[int, bytes]]:
+    return [(position, bytes(chunk[at : at + size])) for position, chunk, at, size in walk]
+
+
+def test_what_has_just_come_is_kept_within_bounds() -> None:
+    recent = Recent()
+    data = record(0, body=b"x" * 1000)
+    count = RECENT_BYTES_MAX // len(data) + 10
+    for number in range(count):
+        position = number * len(data)
+        extent = Extent(position + len(data), position, position + len(data))
+        recent.add([Run(position, data, extent, [len(data)])])
+    kept = len(list(recent.walk((count - 1) * len(data), 1 << 40, 10)))
+    assert (kept, list(recent.walk(0, 1 << 40, 10))) == (1, [])
+
+
 CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
     (BY_TESTS["ha-acknowledged-before-the-slave"], stream.test_an_entry_counts_once_both_have_it),
     (BY_TESTS["ha-slave-that-has-gone-counts"], stream.test_a_slave_that_has_gone_does_not_count),
@@ -447,6 +489,14 @@ CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
     (
         BY_TESTS["ha-begins-anywhere"],
         test_an_empty_slave_begins_nowhere_near_the_last_position,
+    ),
+    (
+        BY_TESTS["ha-recent-from-its-beginning"],
+        test_what_has_just_come_is_walked_as_the_log_would_be,
+    ),
+    (
+        BY_TESTS["ha-recent-goes-on-beyond"],
+        test_what_has_just_come_is_walked_as_the_log_would_be,
     ),
     (BY_TESTS["ha-other-log-followed"], test_a_slave_compares_its_last_record),
     (BY_TESTS["ha-reported-before-written"], test_a_slave_confirms_what_it_has_written),
