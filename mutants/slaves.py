@@ -74,7 +74,20 @@ SLAVES: Final = (
         source="RocketMQ SlaveSynchronize.syncConsumerOffset: putAll().",
         plant=patch(
             "broker.state.own_offsets:OwnOffsets.compare",
-            ("if own is not None and is_as_before and own != base:", "if False:"),
+            (
+                "if own is not None and is_as_before and own != said.get(queue_id, base):",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="given-offset-hides-the-next",
+        breaks="A slave takes what it gave its master for the word of somebody else, and forgets"
+        " what a group committed to it meanwhile.",
+        source="docs/replication.md: reads from slaves; a consumer that is slow to return.",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets.note_given",
+            ("if one.queue_id in self._bases.get(key, {}):", "if False:"),
         ),
     ),
     Mutant(
@@ -96,7 +109,7 @@ SLAVES: Final = (
         source="RocketMQ ResetOffsetByTime: who moves a group has the last word.",
         plant=patch(
             "broker.state.own_offsets:OwnOffsets.compare",
-            ("is_as_before = said.get(queue_id) in {base, None}", "is_as_before = True"),
+            ("is_as_before = said.get(queue_id) in {base, given, None}", "is_as_before = True"),
         ),
     ),
     Mutant(

@@ -37,9 +37,16 @@ class MasterClient(Protocol):
 
 
 async def give_back(
-    client: MasterClient, addr: str, offsets: Sequence[OwnOffset], may_go_on: Callable[[], bool]
+    client: MasterClient,
+    addr: str,
+    offsets: Sequence[OwnOffset],
+    may_go_on: Callable[[], bool],
+    on_given: Callable[[OwnOffset], None],
 ) -> None:
-    """Commit offsets to the master; what fails, or is left, is due again."""
+    """Commit offsets to the master; what fails, or is left, is due again.
+
+    ``on_given`` is told of each that the master has taken.
+    """
     for one in offsets[:GIVEN_BACK_MAX]:
         try:
             if not _is_as_told(one, await client.request(addr, _question(one), TIMEOUT_MS)):
@@ -54,6 +61,8 @@ async def give_back(
             "event=offset_given_back master=%s group=%s topic=%s queue=%d offset=%d code=%d",
             addr, one.group, one.topic, one.queue_id, one.offset, answer.code,
         )  # fmt: skip
+        if answer.code == ResponseCode.SUCCESS:
+            on_given(one)
         if not may_go_on():
             return
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from broker.limits import OFFSETS_BYTES_MAX
@@ -194,7 +195,8 @@ class SlaveSync:
         """
         if self._is_followed(addr):
             due = self._own.compare(told.offsets)
-            await give_back(self._client, addr, due, lambda: self._is_followed(addr))
+            may_go_on = partial(self._is_followed, addr)
+            await give_back(self._client, addr, due, may_go_on, self._own.note_given)
 
     async def _take(self, addr: str, steps: Iterable[Step]) -> None:
         for number, change in enumerate(steps, 1):

@@ -57,6 +57,8 @@ class OwnOffsets(ReplicatedTable):
     def __init__(self, offsets: ConsumerOffsetTable) -> None:
         self._offsets = offsets
         self._bases: dict[str, dict[int, int | None]] = {}
+        self._given: dict[tuple[str, int], int] = {}
+        """What the master took of these since this broker started."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Take a committed offset; see `ConsumerOffsetTable.commit`."""
@@ -79,16 +81,27 @@ class OwnOffsets(ReplicatedTable):
             topic, _, group = key.rpartition("@")
             for queue_id, base in list(bases.items()):
                 own = self._offsets.pending_offset(key, queue_id)
-                is_as_before = said.get(queue_id) in {base, None}
-                if own is not None and is_as_before and own != base:
+                given = self._given.get((key, queue_id), base)
+                is_as_before = said.get(queue_id) in {base, given, None}
+                if own is not None and is_as_before and own != said.get(queue_id, base):
                     due.append(OwnOffset(topic, group, queue_id, own, said.get(queue_id)))
                     continue
                 self._offsets.drop(key, queue_id)
                 del bases[queue_id]
+                self._given.pop((key, queue_id), None)
                 self.changes += 1
             if not bases:
                 del self._bases[key]
         return due
+
+    def note_given(self, one: OwnOffset) -> None:
+        """Take that the master has taken one: that it says so from now on is nobody else's word.
+
+        A group may have committed here again meanwhile.
+        """
+        key = one.topic + "@" + one.group
+        if one.queue_id in self._bases.get(key, {}):
+            self._given[key, one.queue_id] = one.offset
 
     def bound(self, max_offset: Callable[[str, int], int]) -> None:
         """Take back what is past the end of a queue; of the master, before it proposes any.
@@ -121,6 +134,7 @@ class OwnOffsets(ReplicatedTable):
             for queue_id in list(bases):
                 if self._offsets.pending_offset(key, queue_id) is None:
                     del bases[queue_id]
+                    self._given.pop((key, queue_id), None)
                     self.changes += 1
             if not bases:
                 del self._bases[key]
@@ -148,7 +162,7 @@ class OwnOffsets(ReplicatedTable):
 
         Where these have changed since an offset was taken, it is of the past.
         """
-        self._bases = {}
+        self._bases, self._given = {}, {}
         for key, rows in decode_file(data, _Saved).offset_table.items():
             topic, _, group = key.rpartition("@")
             for queue_id, (offset, base) in rows.items():

@@ -168,8 +168,9 @@ def test_what_comes_in_between_is_not_overwritten(said):
     master = Master()
     master.offsets = {} if said is None else {KEY: {0: said}}
     due = [OwnOffset("orders", "g", 0, 9, 5)]
-    asyncio.run(give_back(master, MASTER, due, lambda: True))
-    assert master.commits == []
+    given: list[OwnOffset] = []
+    asyncio.run(give_back(master, MASTER, due, lambda: True, given.append))
+    assert (master.commits, given) == ([], [])
 
 
 @pytest.mark.parametrize("not_found", [None, 0])
@@ -179,15 +180,17 @@ def test_an_offset_that_the_master_does_not_have_is_given(told, not_found):
     master = Master()
     master.offsets, master.not_found = {}, not_found
     due = [OwnOffset("orders", "g", 0, 9, told)]
-    asyncio.run(give_back(master, MASTER, due, lambda: True))
-    assert master.commits == [(KEY, 0, 9)]
+    given: list[OwnOffset] = []
+    asyncio.run(give_back(master, MASTER, due, lambda: True, given.append))
+    assert (master.commits, given) == ([(KEY, 0, 9)], due)
 
 
 def test_nothing_is_given_to_a_master_that_is_not_followed():
     master = Master()
     due = [OwnOffset("orders", "g", 0, 9, 5)]
-    asyncio.run(give_back(master, MASTER, due, lambda: False))
-    assert master.commits == []
+    given: list[OwnOffset] = []
+    asyncio.run(give_back(master, MASTER, due, lambda: False, given.append))
+    assert (master.commits, given) == ([], [])
 
 
 def test_new_keys_in_each_round_do_not_grow_the_table_without_bound(monkeypatch, caplog):

@@ -331,6 +331,46 @@ def test_planted_overwriting_of_newer_offsets_is_found():
         check_newer_offsets_survive_the_return_of_the_master()
 
 
+def check_what_comes_after_an_offset_was_given_back_goes_back_too():
+    """A consumer that is slow to return commits here again: nobody tells it an older offset."""
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    slave.own.commit("g", "orders", 0, 9)
+    slave.follow()
+    for later in (12, 15):
+        slave.own.commit("g", "orders", 0, later)
+        slave.follow()
+        assert slave.offset() == later
+        assert master.commits[-1] == (KEY, 0, later)
+    slave.own.commit("g", "orders", 0, 17)
+    master.offsets = {KEY: {0: 16}}  # and now it has returned
+    slave.follow(times=2)
+    assert slave.offset() == 16
+    assert master.commits[-1] == (KEY, 0, 15)
+
+
+def test_what_comes_after_an_offset_was_given_back_goes_back_too():
+    check_what_comes_after_an_offset_was_given_back_goes_back_too()
+
+
+def test_planted_forgetting_of_what_comes_later_is_found():
+    with planted(BY_TESTS["given-offset-hides-the-next"]), pytest.raises(AssertionError):
+        check_what_comes_after_an_offset_was_given_back_goes_back_too()
+
+
+def test_a_master_that_died_with_what_it_was_given_gets_it_again():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    slave.own.commit("g", "orders", 0, 9)
+    slave.follow()
+    master.offsets = {KEY: {0: 5}}
+    slave.follow(times=2)
+    assert master.commits == [(KEY, 0, 9)] * 2
+    assert slave.offset() == 9
+
+
 def check_what_was_said_at_the_master_since_then_counts():
     for said in (2, 7, 12):  # moved back, somebody began anew, somebody came farther
         master = Master()
