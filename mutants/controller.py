@@ -249,6 +249,24 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-first-come-first-master",
+        breaks="An empty broker that asks first is the first master; who has a log is shut out.",
+        source="RocketMQ 5 elects whoever asks where nobody was the master before.",
+        plant=patch(
+            "namesrv.controller.processor:ControllerProcessor.elect",
+            ("wanted=0 if is_first else", "wanted="),
+        ),
+    ),
+    Mutant(
+        name="controller-last-record-may-go",
+        breaks="A damaged last record counts as a write that was cut short, though it was synced.",
+        source="Raft 5.1: what was confirmed stays; PySyncObj takes damage for the end of the log.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal._load",
+            ("if 0 < end < synced:", "if False:"),
+        ),
+    ),
+    Mutant(
         name="controller-without-a-key",
         breaks="A controller that other machines reach starts without a key.",
         source="PySyncObj binds 0.0.0.0 without a password.",

@@ -9,14 +9,17 @@ clears a journal that a crash left longer than its snapshot. This takes the jour
   loses none that was confirmed; entries that differ replace the file as a whole;
 - what was committed is never replaced: that ends the process, since the logs have diverged;
 - a snapshot is synced before the entries that it stands for are removed;
-- a start tells a record that was being written from damage, and refuses a log and a vote of which
-  one is behind the other: what was confirmed, or whom it voted for, is forgotten then.
+- a start tells a record that was being written from damage: how far the log was synced stands in a
+  file beside it, which follows it unsynced, so it never says more than is there;
+- a start refuses a log and a vote of which one is behind the other: what was confirmed, or whom it
+  voted for, is forgotten then.
 
 An error of the disk passes: nothing may be said after it.
 
 ```
 record  crc32 (4) of all behind it, size (4), index (8), term (8), kind (1), payload (size)
 kind    0 no-op, 1 command; big-endian. Zeros end the file.
+synced  where the synced records end (8), crc32 of that (4)
 ```
 """
 
@@ -39,6 +42,8 @@ _HEAD: Final = struct.Struct(">IIQQB")
 _CRC: Final = struct.Struct(">I")
 _SIZE: Final = struct.Struct(">I")
 _RECORD_BYTES_MAX: Final = _HEAD.size + int(COMMAND_BYTES_MAX)
+_SYNCED: Final = struct.Struct(">QI")
+_SYNCED_FILE_BYTES: Final = 512
 _TERM_MAX: Final = 2**62
 _SECTOR_BYTES: Final = 512
 """What a disk writes as a whole, or not at all."""
@@ -80,7 +85,8 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._hidden: list[Raw] = []
         """Removed from the end, and still in the file."""
         self._committed = 1
-        self._file: File | None = self._open()
+        self._file: File | None = self._open(self._path, JOURNAL_BYTES)
+        self._synced = self._open(f"{directory}/synced", _SYNCED_FILE_BYTES)
         self._end = 0
         self._load()
         if not self._entries and self._vote.term:
@@ -128,6 +134,7 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._file.pwrite(self._end, (data,))
         self._file.fdatasync()
         self._end += len(data)
+        self._note_synced()
 
     def clear(self) -> None:
         """Forget all entries; the file has them until the next one is added."""
@@ -154,9 +161,8 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         return len(self._entries)
 
     def _destroy(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close()
+        self._synced.close()
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803 - its names
         """Note how far the log is committed; it is found anew after a start."""
@@ -184,20 +190,40 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
 
     # The file
 
-    def _open(self) -> File:
+    def _open(self, path: str, size: int) -> File:
         try:
-            return self._disk.open(self._path, size=JOURNAL_BYTES)
+            return self._disk.open(path, size=size)
         except IsADirectoryError as error:
-            raise FatalError(f"{self._path} is a directory, no log of a controller") from error
+            raise FatalError(f"{path} is a directory, no log of a controller") from error
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _note_synced(self, end: int | None = None) -> None:
+        """Note how far the log is synced; that may be lost, and says less then."""
+        place = (self._end if end is None else end).to_bytes(8, "big")
+        self._synced.pwrite(0, (place, _CRC.pack(zlib.crc32(place))))
+
+    def _synced_end(self) -> int:
+        """Return up to where the log was synced for sure, 0 where that is not known."""
+        data = self._synced.pread(0, _SYNCED.size)
+        end, crc = _SYNCED.unpack(data)
+        return int(end) if crc == zlib.crc32(data[:8]) else 0
 
     def _rewrite(self) -> None:
         """Replace the file by one with the entries that there are, as a whole."""
         records = b"".join(map(encode_record, self._entries))
         if len(records) > JOURNAL_BYTES:
             raise FatalError(f"{self._path} is full: entries are not committed", EXIT_ENVIRONMENT)
-        self._destroy()
+        self._note_synced(0)  # of the file that goes
+        self._synced.fdatasync()
+        self._close()
         self._disk.replace(self._path, records.ljust(JOURNAL_BYTES, b"\0"))
-        self._file, self._hidden, self._end = self._open(), [], len(records)
+        self._file, self._hidden = self._open(self._path, JOURNAL_BYTES), []
+        self._end = len(records)
+        self._note_synced()
 
     def _load(self) -> None:
         assert self._file is not None
@@ -207,9 +233,13 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         rest = self._file.nonzero_end(end) - end
         if rest > 0 and not is_torn(data[end : end + rest], end):
             raise FatalError(f"{self._path} is damaged at {end}, {rest} bytes from its end{_LOST}")
+        synced = self._synced_end()
+        if 0 < end < synced:
+            raise FatalError(f"{self._path} is damaged at {end}: it was synced to {synced}{_LOST}")
         if rest > 0:  # the last record was being written when the power went
             self._file.zero_from(end)
-            self._file.fdatasync()
+        self._file.fdatasync()
+        self._note_synced()
 
     def _fit(self, snapshot: Snapshot | None) -> None:
         """Let the log begin with the entries of the snapshot, whenever a crash came."""

@@ -268,15 +268,19 @@ class ControllerProcessor:
         permission=Permission.ADMINISTRATION,
     )
     async def elect(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """1002. With ``designateElect`` a living master goes, and only ``brokerId`` follows it."""
+        """1002. With ``designateElect`` a living master goes, and only ``brokerId`` follows it.
+
+        Nobody is preferred for the first master: who has a log from before would be shut out.
+        """
         header = decode_header(request, ElectHeader)
         name = header.broker_name
         group = self._controller.groups.get(name)
+        is_first = group is not None and not group.master_epoch and not header.designate_elect
         command = Elect(
             group=name,
             master_epoch=0 if group is None else group.master_epoch,
             alive=() if group is None else self._controller.alive(name, group),
-            wanted=max(header.broker_id, 0),
+            wanted=0 if is_first else max(header.broker_id, 0),
             designated=header.designate_elect,
             unclean=self._controller.config.elect_unclean,
         )

@@ -31,7 +31,9 @@ from namesrv.controller.wire import (
     decode,
     encode,
 )
+from sim.context import SimCrash
 from sim.disk import SimDisk
+from sim.disk_rules import Action, Rule
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
 
@@ -157,6 +159,54 @@ def test_damage_before_the_end_is_refused(count):
             reopened(disk)
     with planted(BY_TESTS["controller-drops-what-is-damaged"]):
         assert len(reopened(disk)) == count - 2
+
+
+def check_damage_of_the_last_record_is_refused():
+    begin, end = filled(make_disk(), 4)._end, filled(make_disk())._end
+    for place in range(begin, end):
+        disk = make_disk()
+        filled(disk)
+        disk.corrupt(f"{DIRECTORY}/journal", place, 1 << place % 8)
+        with pytest.raises(FatalError, match=f"is damaged at {begin}: it was synced to {end}"):
+            SyncedJournal(disk, DIRECTORY)
+
+
+def test_damage_of_the_last_record_is_refused_where_it_was_seen_to_be_synced():
+    check_damage_of_the_last_record_is_refused()
+    with planted(BY_TESTS["controller-last-record-may-go"]), pytest.raises(pytest.fail.Exception):
+        check_damage_of_the_last_record_is_refused()
+
+
+def script(disk, said):
+    """Add, replace the end, start again, add."""
+    journal = filled(disk)
+    said[:] = list(journal)
+    journal.deleteEntriesFrom(3)
+    del said[3:]
+    journal.add(*raw(4, 2, b"other"))
+    said[:] = list(journal)
+    journal._destroy()
+    journal = SyncedJournal(disk, DIRECTORY)
+    journal.add(*raw(5, 2, b"last"))
+    said[:] = list(journal)
+
+
+@pytest.mark.parametrize("mode", list(PowerLossMode))
+def test_no_loss_of_power_passes_for_damage(mode):
+    rule = Rule(action=Action.CRASH_BEFORE, skip=10**6)
+    disk = make_disk()
+    disk.add_rule(rule)
+    script(disk, [])
+    steps = 10**6 - rule.skip
+    assert steps > 40
+    for step in range(steps):
+        disk, said = make_disk(step), []
+        disk.add_rule(Rule(action=Action.CRASH_BEFORE, skip=step, count=1))
+        with pytest.raises(SimCrash):
+            script(disk, said)
+        found = list(reopened(disk, mode))
+        assert found[: len(said)] == said, step
+        assert list(reopened(disk, mode)) == found
 
 
 @settings(max_examples=300, deadline=None)

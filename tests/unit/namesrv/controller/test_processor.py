@@ -15,6 +15,7 @@ from mutants.planting import planted
 from namesrv.controller.commands import Code, Outcome
 from namesrv.controller.config import ControllerConfig
 from namesrv.controller.liveness import Heard
+from namesrv.controller.machine import Machine
 from namesrv.controller.node import Controller
 from namesrv.controller.server import ControllerServer
 from namesrv.controller.state import Group, Replica
@@ -89,3 +90,30 @@ def test_a_heartbeat_from_another_address_says_nothing_of_a_replica(monkeypatch)
     assert heard_after_beat_from("h:2", monkeypatch) == (2010, False)
     with planted(BY_TESTS["switch-heartbeat-from-elsewhere"]):
         assert heard_after_beat_from("h:2", monkeypatch) == (0, True)
+
+
+def first_master(monkeypatch, wanted="1", **fields):
+    """Return who is the first master: replica 1 asks, and 2 has a log from before."""
+    server = controller_server()
+    replicas = {n: Replica(check_code=f"c{n}", address=f"h:{n}") for n in (1, 2)}
+    machine = Machine({"a": Group(cluster="C", replicas=replicas, next_id=3)})
+
+    async def decide(command):
+        return machine.apply(command)
+
+    monkeypatch.setattr(Controller, "groups", machine.groups)
+    monkeypatch.setattr(server.controller, "decide", decide)
+    for one, end in ((1, 0), (2, 5_000)):
+        heard = Heard(CLOCK.monotonic_ms(), 10_000, f"h:{one}", one, 0, end)
+        server.controller.hear("a", one, heard)
+    fields |= {"brokerName": "a", "brokerId": wanted}
+    command = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
+    asyncio.run(server.requests.commands[command.code](Connection(1), command))
+    return machine.groups["a"].master
+
+
+def test_the_first_master_is_who_has_a_log_from_before_not_who_asks(monkeypatch):
+    assert first_master(monkeypatch) == 2
+    assert first_master(monkeypatch, designateElect="true") == 1
+    with planted(BY_TESTS["controller-first-come-first-master"]):
+        assert first_master(monkeypatch) == 1
