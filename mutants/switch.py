@@ -22,6 +22,15 @@ _SLAVE: Final = "store.ha.switch.slave:SwitchHaSlave.on_welcome"
 
 SWITCH: Final[Sequence[Mutant]] = (
     Mutant(
+        name="switch-promoted-ends-at-what-it-left-aside",
+        breaks="A promoted master ends at a record that it quarantined as a slave, at each start.",
+        source="docs/replication.md: what is refused.",
+        plant=patch(
+            "broker.modes.switched:_over_copied",
+            ("PlainMode(core, log, Copied, mark=", "PlainMode(core, log, mark="),
+        ),
+    ),
+    Mutant(
         name="switch-empty-epochs-count",
         breaks="An epoch in which nothing was written stays in the list of the log.",
         source="RocketMQ 5 EpochFileCache.appendEntry refuses the next epoch then.",

@@ -46,7 +46,7 @@ class SwitchedMaster(OverPlain):
         self._own_log = log = SwitchMasterLog(
             config.plain_log_config(), role.in_sync, disk=disk, clock=clock, on_fatal=on_fatal
         )
-        super().__init__(PlainMode(core, log, mark=loss_mark(config, disk)))
+        super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
         self._address = (config.listen_host, config.ha_port)
         door = ha_door(config, self.credentials, core.rng)
@@ -128,7 +128,7 @@ class SwitchedSlave(OverPlain):
             config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal
         )
         log.cut_from = role.cut_from
-        super().__init__(PlainMode(core, log, Copied, mark=loss_mark(config, disk)))
+        super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
         self._client = RemotingClient()
         self._ha = SwitchHaSlave(
@@ -200,6 +200,14 @@ class SwitchedSlave(OverPlain):
             "leader": self._role.master_address or None,
             "following": self._ha.status(),
         }
+
+
+def _over_copied(core: Core, log: PlainLog) -> PlainMode:
+    """Return the mode of a log that was copied, or may have been.
+
+    What a broker left aside as a slave it leaves aside as the master, as do those that follow it.
+    """
+    return PlainMode(core, log, Copied, mark=loss_mark(core.config, core.machine.disk))
 
 
 def _progress(log: PlainLog, epochs: EpochFile) -> tuple[int, int] | None:
