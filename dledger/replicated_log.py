@@ -144,6 +144,11 @@ class ReplicatedLog(DLedgerListener):
             return last >= node.first_index and node.reader.term_at(last) == node.term
         return False
 
+    def batch(self, applied: int, most: int) -> int:
+        """Return ``most``: a span is dispatched as it is."""
+        del applied
+        return most
+
     def maybe_backlog(self, applied: int) -> int | None:
         """Return how many committed entries lie behind ``applied``; None for a leader."""
         node = self._node

@@ -105,6 +105,13 @@ class LogFeed(LogReader, Protocol):
         """
         ...
 
+    def batch(self, applied: int, most: int) -> int:
+        """Return how many entries to dispatch in one turn, all before ``applied`` being done.
+
+        ``most``, unless more of the log is on its way, which comes first.
+        """
+        ...
+
 
 class LogWriter(Protocol):
     """The log as who appends sees it."""

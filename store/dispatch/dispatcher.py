@@ -146,7 +146,7 @@ class Dispatcher:
         Own entries of those are answered in any case. Returns whether there is more to do now;
         with the disk full there is not.
         """
-        budget = self._batch
+        budget = self._log.batch(self.applied_end, self._batch)
         self._is_over = False
         while self.applied_end < committed and budget > 0 and self._has_room():
             first, last = self.applied_end, committed

@@ -19,7 +19,7 @@ from store.ha.config import HaConfig
 from store.ha.master_log import MasterLog
 from store.limits import HA_COMPLAINTS_MAX, HA_PROOF_MS, HA_SLAVES_MAX, HA_UNSENT_BYTES
 
-PUSH_BYTES_MAX: Final = 1024 * 1024
+PUSH_BYTES_MAX: Final = 256 * 1024
 """What one slave is sent in one turn of the loop: sends wait no longer for one that catches up."""
 TICK_MS_MAX: Final = 500
 CHECK_MS: Final = 5_000

@@ -16,6 +16,14 @@ from store.plain.log import PlainListener
 from store.plain.view import Body
 from store.plain.writer import NOTHING, Extent
 
+FULL_READ_BYTES: Final = 128 * 1024
+"""A master that sends so much at once has more: this log is behind."""
+UNDISPATCHED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""So far the log may go ahead of the queues then."""
+SHARE_BEHIND: Final = 8
+"""One entry in so many that could be is dispatched meanwhile: messages are safe first, and readable
+then. With nothing more to read that slows nothing down: turns follow each other."""
+
 
 class SlaveListener(PlainListener, Protocol):
     """Who uses the log of a slave."""
@@ -41,6 +49,8 @@ class SlaveLog(WatchedLog):
     ) -> None:
         super().__init__(config, disk=disk, clock=clock, on_fatal=on_fatal)
         self._recent: Final = Recent()
+        self._came_bytes = 0
+        """How much came last at once."""
 
     @property
     def role(self) -> Role:
@@ -78,6 +88,7 @@ class SlaveLog(WatchedLog):
     def copy(self, runs: Sequence[Run]) -> bool:
         """Append what the master sent; False if the disk is full. Errors: `FatalError`."""
         segment_bytes = self.config.segment_bytes
+        self._came_bytes = sum(len(run.data) for run in runs)
         is_whole = True
         for _, group in groupby(runs, lambda run: run.position // segment_bytes):
             side_by_side = list(group)
@@ -96,6 +107,13 @@ class SlaveLog(WatchedLog):
         recent = self._recent.walk(start, end, limit)
         first = next(recent, None)
         return super().walk(start, end, limit) if first is None else chain((first,), recent)
+
+    def batch(self, applied: int, most: int) -> int:
+        """Return how many entries to dispatch in one turn: few while the log itself is behind."""
+        is_behind = self._came_bytes >= FULL_READ_BYTES
+        if is_behind and self.end_position - applied < UNDISPATCHED_BYTES_MAX:
+            return max(1, most // SHARE_BEHIND)
+        return most
 
     def release(self, position: int) -> None:
         """Take that what lies before ``position`` is dispatched."""

@@ -89,6 +89,11 @@ class PlainView:
         """Tell whether it takes entries, and all that it has is applied; nobody else writes."""
         return self._running and applied >= self.end_position
 
+    def batch(self, applied: int, most: int) -> int:
+        """Return ``most``: what is not dispatched yet is waited for."""
+        del applied
+        return most
+
     def maybe_backlog(self, applied: int) -> None:
         """Return None: whoever appends may wait."""
 

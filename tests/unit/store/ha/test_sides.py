@@ -18,6 +18,7 @@ from mutants.master_slave import MASTER_SLAVE
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.dispatch.anomalies import Copied
+from store.ha import slave_log as slave_log_module
 from store.ha.assembly import Run
 from store.ha.channel import Channel
 from store.ha.codec import BadStream, Piece, TransferDecoder, encode_header, encode_report
@@ -452,6 +453,25 @@ def test_what_has_just_come_is_kept_within_bounds() -> None:
         recent.add([Run(position, data, extent, [len(data)])])
     kept = len(list(recent.walk((count - 1) * len(data), 1 << 40, 10)))
     assert (kept, list(recent.walk(0, 1 << 40, 10))) == (1, [])
+
+
+def test_the_log_comes_before_the_queues_while_it_is_behind_and_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, extent = stream.log_bytes(files=2)
+    log = slave_log(tmp_path)
+    intake = Intake(log)
+    monkeypatch.setattr(slave_log_module, "FULL_READ_BYTES", 1_500)
+    for at in range(0, SEGMENT, 2_000):
+        intake.take([Piece(at, data[at : at + 2_000])])
+    assert (log.batch(0, 512), log.batch(0, 3)) == (64, 1)
+    monkeypatch.setattr(slave_log_module, "UNDISPATCHED_BYTES_MAX", 1_000)
+    assert log.batch(0, 512) == 512
+    assert log.batch(log.end_position - 900, 512) == 64
+    place = intake._assembly.position
+    intake.take([Piece(place, data[place : place + 600])])
+    assert log.batch(log.end_position - 900, 512) == 512
+    assert extent.last_end > place
 
 
 CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
