@@ -13,10 +13,10 @@ from pathlib import Path
 from xdist.scheduler import LoadScopeScheduling
 
 ALONE = (
-    "tests/chaos/",  # clusters of processes under faults, and checks that time them
     "tests/docker/",  # one engine
     "tests/interop/",  # a cluster and a JVM
     # How long something takes is what these ask:
+    "tests/chaos/test_proxy.py",
     "tests/integration/test_bench_store.py",
     "tests/integration/test_controller.py",
     "tests/integration/test_dledger.py",
@@ -32,8 +32,8 @@ ALONE = (
 )
 """Folders and files whose tests run one after the other, while nothing else runs."""
 
-WAITING = ("tests/integration/",)
-"""Whose tests leave the processor to others for most of their time: elections, syncs, starts."""
+WAITING = ("tests/integration/", "tests/chaos/")
+"""Whose tests leave the processor to others for most of their time: elections, syncs, faults."""
 
 LONG = ("tests/spark/", "tests/sim/", "tests/wheel/", *WAITING)
 """Begun first, so that no worker is left alone with them at the end."""

@@ -110,7 +110,7 @@ def test_files_that_take_long_are_begun_first():
 
 def test_workers_are_started_only_where_they_are_worth_it():
     assert count_jobs(["tests/unit/client/test_stop.py"], captures=True) == 0
-    assert count_jobs(["tests/chaos"], captures=True) == 0
+    assert count_jobs(["tests/docker"], captures=True) == 0
     assert count_jobs(["tests"], captures=False) == 0
     assert count_jobs(["tests"], captures=True) != 1
 
@@ -118,7 +118,7 @@ def test_workers_are_started_only_where_they_are_worth_it():
 @pytest.mark.parametrize(("cores", "waiting", "computing"), [(1, 2, 0), (2, 3, 2), (64, 8, 8)])
 def test_one_worker_more_than_cores_where_tests_wait(monkeypatch, cores, waiting, computing):
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(cores)), raising=False)
-    for paths in (["tests"], ["tests/integration"], ["tests/unit/cli", "tests/integration/"]):
+    for paths in (["tests"], ["tests/integration"], ["tests/unit/cli", "tests/chaos/"]):
         assert count_jobs(paths, captures=True) == waiting
     assert count_jobs(["tests/unit"], captures=True) == computing
 

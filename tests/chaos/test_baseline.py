@@ -21,7 +21,7 @@ def test_zero_fault_baseline_is_valid(tmp_path):
 
     async def body() -> None:
         with View(Console(file=screen), SystemClock()) as view:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 await run_scenario(baseline(seconds=3), RunOptions(run=run, seed=1), view)
 
     asyncio.run(body())

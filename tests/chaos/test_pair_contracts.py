@@ -46,7 +46,7 @@ def test_a_lost_disk_takes_what_the_mode_allows(tmp_path, mode, mutant, verdict,
 
     async def body() -> None:
         with View(Console(file=screen), SystemClock()) as view:
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(240):
                 await run_scenario(scenario(mode), RunOptions(run=run, seed=1, mutant=mutant), view)
 
     asyncio.run(body())
