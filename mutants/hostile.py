@@ -11,6 +11,33 @@ from mutants.planting import Mutant, patch
 
 HOSTILE: Final = (
     Mutant(
+        name="half-of-any-number",
+        breaks="A record of a half is believed whatever its numbers are.",
+        source="A forged entry: half a row was written, and no replica could save its tables.",
+        plant=patch(
+            "broker.transactions.table:HalfTable.open",
+            ("type=_Opened", "type=tuple[int, int, int, int, int, int]"),
+        ),
+    ),
+    Mutant(
+        name="offsets-of-any-number",
+        breaks="A record of consumer offsets is believed whatever its numbers are.",
+        source="A forged entry: the text of the table could not be made, at each start again.",
+        plant=patch(
+            "broker.state.consumer_offset:ConsumerOffsetTable.apply",
+            ("type=_Rows", "type=dict[str, dict[int, int]]"),
+        ),
+    ),
+    Mutant(
+        name="queue-begins-anywhere",
+        breaks="A queue begins at whatever offset its first message states.",
+        source="A forged entry with 2^63 - 1: no checkpoint of the queues could be written.",
+        plant=patch(
+            "store.dispatch.dispatcher:Dispatcher._has_place",
+            ("elif offset > FIRST_OFFSET_MAX:", "elif offset > 2**70:"),
+        ),
+    ),
+    Mutant(
         name="huge-file-read-whole",
         breaks="A file of a directory of ours is read whole, however large it is.",
         source="topics.json as a sparse file of 3 GiB: 1.3 GB of memory, and no answer.",

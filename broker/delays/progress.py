@@ -8,7 +8,7 @@ Source: spec/disk.md 5.6; RocketMQ DelayOffsetSerializeWrapper.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -16,11 +16,16 @@ from broker.state.kinds import StateKind
 from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
+from store.origins import QUEUES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from broker.state.table import Gauge
+
+
+_QueueId = Annotated[int, msgspec.Meta(ge=0, lt=QUEUES_MAX)]
+_Delivered = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class _Saved(msgspec.Struct, rename="camel"):
@@ -52,7 +57,7 @@ class DelayProgress(ReplicatedTable):
 
     def apply(self, payload: bytes) -> None:
         """Take that a message was delivered, or passed over for good."""
-        queue_id, offset = msgspec.json.decode(payload, type=tuple[int, int])
+        queue_id, offset = msgspec.json.decode(payload, type=tuple[_QueueId, _Delivered])
         self._offsets[queue_id] = offset + 1
 
     def gauges(self) -> Iterable[Gauge]:

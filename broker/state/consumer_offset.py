@@ -27,6 +27,7 @@ from broker.state.table import LargeTable
 from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.errors import InvalidHeader
+from ledgermq.remoting.protocol.limits import Int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 TRANSACTION_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 OFFSET_MIN = -(2**63)
 OFFSET_MAX = 2**63 - 1
+#: What an encoder writes; earlier versions kept offsets of queue ids that are none.
+QUEUE_ID_END = 2**64
 #: What one key and one offset take in a log entry, at most and besides the names.
 _KEY_BYTES = 8
 _OFFSET_BYTES = 36
@@ -46,6 +49,10 @@ _ROOM_BYTES = 64
 
 #: topic@group -> queue id -> offset.
 OffsetMap = dict[str, dict[int, int]]
+
+
+_Rows = dict[str, dict[int, Int64]]
+"""The same in a record: a number that no text of the table could hold is refused with all of it."""
 
 
 class ForgottenOffsets(msgspec.Struct, frozen=True, rename="camel"):
@@ -184,7 +191,11 @@ class ConsumerOffsetTable(LargeTable):
 
     def apply(self, payload: bytes) -> None:
         """Apply replicated offsets."""
-        for key, queues in msgspec.json.decode(payload, type=OffsetMap).items():
+        rows = msgspec.json.decode(payload, type=_Rows)
+        for queues in rows.values():
+            if queues and not OFFSET_MIN <= min(queues) <= max(queues) < QUEUE_ID_END:
+                raise ValueError("a queue id that no text can hold")
+        for key, queues in rows.items():
             applied = self._own(key)
             pending = self._pending.get(key, {})
             for queue_id, offset in queues.items():

@@ -17,7 +17,7 @@ from broker.state.kinds import StateKind
 from broker.state.table import LargeTable
 from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, decode_file
-from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
+from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX, Int32, Int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -41,29 +41,29 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Settings of one consumer group, with RocketMQ's defaults."""
 
-    broker_id: int = 0
+    broker_id: Int64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     group_name: str
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: int = 16
-    retry_queue_nums: int = 1
-    which_broker_when_consume_slowly: int = 1
+    retry_max_times: Int32 = 16
+    retry_queue_nums: Int32 = 1
+    which_broker_when_consume_slowly: Int64 = 1
 
 
 class GroupChange(msgspec.Struct, frozen=True, rename="camel"):
     """A replicated change: the new settings and the leader's wall time of it."""
 
     config: SubscriptionGroupConfig
-    timestamp: int
+    timestamp: Int64
 
 
 class GroupRemoval(msgspec.Struct, frozen=True, rename="camel"):
     """A replicated removal, and the leader's wall time of it."""
 
     group: str
-    timestamp: int
+    timestamp: Int64
 
 
 class _Snapshot(msgspec.Struct, rename="camel"):

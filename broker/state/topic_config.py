@@ -20,7 +20,7 @@ from broker.state.kinds import StateKind
 from broker.state.table import LargeTable
 from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
-from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
+from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX, Int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -100,14 +100,14 @@ class TopicChange(msgspec.Struct, frozen=True, rename="camel"):
     """A replicated change: the new configuration and the leader's wall time of it."""
 
     config: TopicConfig
-    timestamp: int
+    timestamp: Int64
 
 
 class TopicRemoval(msgspec.Struct, frozen=True, rename="camel"):
     """A replicated removal, and the leader's wall time of it."""
 
     topic: str
-    timestamp: int
+    timestamp: Int64
 
 
 class _Snapshot(msgspec.Struct, rename="camel"):

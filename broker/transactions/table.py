@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from broker.table_text import documents_of, text_in_steps
 from broker.transactions.halves import COLUMNS, COPIED, Half, OpenHalves
 from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.limits import Int32, Int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from broker.state.table import Exchange, Gauge, Text
 
 _OPS_DIGITS_MAX: Final = 20
+_Int16 = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
+_Opened = tuple[Int64, Int64, Int64, Int32, Int64, Int64]
+"""What a column of the rows cannot hold is refused before any of them is touched."""
 _COLUMNS_BEFORE: Final = (6, 5)
 """Of rows in texts of versions that knew no sources, and no groups either."""
 
@@ -73,7 +77,7 @@ class HalfTable(LargeTable):
     def open(self, payload: bytes) -> None:
         """Take that a half was stored."""
         offset, physical, stored_ms, immunity_s, group, source = msgspec.json.decode(
-            payload, type=tuple[int, int, int, int, int, int]
+            payload, type=_Opened
         )
         self.add(Half(offset, physical, stored_ms, immunity_s, 0, group, source))
         if offset == self.end:
@@ -113,7 +117,7 @@ class HalfTable(LargeTable):
 
     def count(self, payload: bytes) -> None:
         """Take that producers are asked for halves, and how often they were."""
-        for offset, asked in msgspec.json.decode(payload, type=list[tuple[int, int]]):
+        for offset, asked in msgspec.json.decode(payload, type=list[tuple[Int64, _Int16]]):
             half = self.rows.at_offset(offset)
             if half is not None and half.asked != COPIED:
                 self.rows.set_asked(offset, asked)

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 _LOOKED_AT: Final = FLAGS_HOSTS_V6 | TRANSACTION_COMMIT
 """Bits of sysFlag with which a message may stand for state."""
+FIRST_OFFSET_MAX: Final = 2**56
+"""A queue whose first message states a larger offset would have files that nothing can name."""
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 
 Places = list[tuple[int, int]]
@@ -454,6 +456,9 @@ class Dispatcher:
             has_place = self._anomalies.replaces(queue, offset, physical)
         elif queue.max_offset or self._anomalies.has_whole_queues:
             has_place = self._anomalies.skips(queue, offset, physical)
+        elif offset > FIRST_OFFSET_MAX:
+            has_place = None  # no file could be named by where its unit would lie
+            self._anomalies.on_no_queue(physical, f"a queue cannot begin at {offset}")
         else:
             self._queues.begin(queue, offset)
             return True

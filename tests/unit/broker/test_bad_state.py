@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
+from broker.delays.progress import DelayProgress
 from broker.state.kinds import StateKind
 from broker.tables import Tables
+from broker.transactions.table import HalfTable
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import FakeClock
@@ -90,3 +93,71 @@ def test_what_is_no_matter_of_content_stays_fatal() -> None:
 def test_planted_end_of_the_process_by_bad_content_is_found_here() -> None:
     with planted(BY_TESTS["bad-content-ends-the-process"]), pytest.raises(ValueError, match="4300"):
         apply_raising(ValueError("4300 digits"))
+
+
+HUGE = {
+    "half stored at": (StateKind.HALF, b"[0,0,9223372036854775808,0,0,0]"),
+    "immunity of a half": (StateKind.HALF, b"[0,9223372036854775807,0,2147483648,0,0]"),
+    "source of a half": (StateKind.HALF, b"[0,0,0,0,0,-9223372036854775809]"),
+    "questions": (StateKind.ASKED, b"[[1,32768]]"),
+    "delivered": (StateKind.DELIVERED, b"[0,9223372036854775807]"),
+    "level": (StateKind.DELIVERED, b"[-1,0]"),
+    "offset": (StateKind.OFFSET, b'{"t@g":{"0":1,"1":-9223372036854775809}}'),
+    "queue id": (StateKind.OFFSET, b'{"t@g":{"99999999999999999999999":1}}'),
+    "time of a topic": (
+        StateKind.TOPIC,
+        b'{"config":{"topicName":"t"},"timestamp":1%s}' % (b"0" * 30),
+    ),
+    "time of a group": (
+        StateKind.GROUP,
+        b'{"config":{"groupName":"g"},"timestamp":1%s}' % (b"0" * 30),
+    ),
+    "retries": (
+        StateKind.GROUP,
+        b'{"config":{"groupName":"g","retryMaxTimes":1%s},"timestamp":1}' % (b"0" * 30),
+    ),
+}
+
+
+def whole_tables() -> Tables:
+    made = tables()
+    for table in (HalfTable(), DelayProgress()):
+        made.state.add(table)
+    for kind, payload in (
+        (StateKind.HALF, b"[1,5,1,1,1,1]"),
+        (StateKind.DELIVERED, b"[2,3]"),
+        (StateKind.OFFSET, b'{"t@g":{"0":9}}'),
+    ):
+        assert made.state.apply(0, kind, payload)
+    return made
+
+
+def texts(made: Tables) -> list[bytes]:
+    return [table.snapshot() for table in made.state.tables.values()]
+
+
+@pytest.mark.parametrize(("kind", "payload"), HUGE.values(), ids=HUGE)
+def test_a_number_that_no_table_can_hold_changes_nothing_of_it(kind: str, payload: bytes) -> None:
+    """Half a row was written, or a text could not be: the process ended, at each start again."""
+    made = whole_tables()
+    before = texts(made)
+    assert not made.state.apply(1, kind, payload)
+    assert texts(made) == before
+
+
+@pytest.mark.parametrize(
+    ("bug", "what"),
+    [("half-of-any-number", "immunity of a half"), ("offsets-of-any-number", "offset")],
+)
+def test_planted_belief_in_any_number_is_found_here(bug: str, what: str) -> None:
+    made = whole_tables()
+    with planted(BY_TESTS[bug]):
+        made.state._appliers |= {
+            str(kind): applier
+            for table in made.state.tables.values()
+            for kind, applier in table.appliers().items()
+        }
+        before = texts(made)
+        made.state.apply(1, *HUGE[what])
+        with contextlib.suppress(IndexError, OverflowError):
+            assert texts(made) != before

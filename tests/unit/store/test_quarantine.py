@@ -16,6 +16,7 @@ from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.dispatch.dispatcher import FIRST_OFFSET_MAX
 from store.layout import SKIPPED_BYTES
 from store.results import GetStatus
 from tests.unit.store.fakes import BORN, HOST, FakeNode, World, batch_of, message
@@ -203,6 +204,21 @@ def test_a_message_that_lies_about_its_queue_offset_is_left_out(offset, caplog):
     world = World(node=node).begin()
     assert f"queue offset {offset} where 1 comes next" in caplog.text
     assert world.store.reader.max_offset("t", 0) == 2
+
+
+@pytest.mark.parametrize("offset", [FIRST_OFFSET_MAX + 1, 2**63 - 1])
+def test_a_queue_does_not_begin_where_no_file_can_be(offset, caplog):
+    node = FakeNode()
+    add(node, "t", offset)
+    add(node, "t", 7)
+    node.commit_index = 1
+    world = World(node=node).begin()
+    assert f"a queue cannot begin at {offset}" in caplog.text
+    assert world.store.status()["quarantined"] == 1
+    assert world.store.reader.max_offset("t", 0) == 8
+    with planted(BY_TESTS["queue-begins-anywhere"]):
+        world = World(node=node).begin()
+    assert world.store.reader.max_offset("t", 0) != 8
 
 
 def test_a_message_that_states_the_offset_of_another_is_left_out(caplog):
