@@ -28,7 +28,7 @@ class OverPlain:
         self.log = plain.log
         self.saver = plain.saver
         self.retained = plain.retained
-        self.processors = plain.processors
+        self.processors: tuple[object, ...] = plain.processors
         self.guard = plain.guard
         self.credentials = plain.credentials
         self.boot_id = plain.boot_id

@@ -15,6 +15,7 @@ from broker.modes.lost_end import loss_mark
 from broker.modes.over_plain import OverPlain, ha_door, is_open_to_strangers
 from broker.modes.plain import PlainMode
 from broker.ports import check_port_free
+from broker.processor.epochs import EpochProcessor
 from broker.slave_sync.build import build_slave_sync
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.runtime.cancel import timeout
@@ -27,7 +28,7 @@ from store.ha.switch.slave import Place, SwitchHaSlave
 
 if TYPE_CHECKING:
     from broker.core import Core
-    from broker.modes.assignment import AsMaster, AsSlave
+    from broker.modes.assignment import AsMaster, Assignment, AsSlave
     from store.plain import PlainLog
 
 SETTLE_S: Final = 10
@@ -48,6 +49,7 @@ class SwitchedMaster(OverPlain):
         )
         super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
+        self.processors = (*self.processors, _epoch_processor(core, role, log, self._epochs))
         self._address = (config.listen_host, config.ha_port)
         door = ha_door(config, self.credentials, core.rng)
         self._ha = SwitchHaMaster(config.ha_config(), log, clock, self._address, door, role.in_sync)
@@ -130,6 +132,7 @@ class SwitchedSlave(OverPlain):
         log.cut_from = role.cut_from
         super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
+        self.processors = (*self.processors, _epoch_processor(core, role, log, self._epochs))
         self._client = RemotingClient()
         self._ha = SwitchHaSlave(
             config.ha_config(),
@@ -208,6 +211,14 @@ def _over_copied(core: Core, log: PlainLog) -> PlainMode:
     What a broker left aside as a slave it leaves aside as the master, as do those that follow it.
     """
     return PlainMode(core, log, Copied, mark=loss_mark(core.config, core.machine.disk))
+
+
+def _epoch_processor(
+    core: Core, role: Assignment, log: PlainLog, epochs: EpochFile
+) -> EpochProcessor:
+    """Return what tells the epochs of a log."""
+    names = (core.config.broker_cluster_name, core.config.broker_name)
+    return EpochProcessor(names, role.own_id, lambda: (epochs.epochs, log.next_position))
 
 
 def _progress(log: PlainLog, epochs: EpochFile) -> tuple[int, int] | None:

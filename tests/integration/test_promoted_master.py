@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 
 import pytest
 
@@ -10,6 +11,7 @@ from broker.controller import BrokerController
 from broker.modes.assignment import AsMaster
 from broker.server import load_config
 from chaos.backends.ports import take_port_block
+from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
@@ -17,6 +19,7 @@ from ledgermq.runtime.rng import SystemRng
 from ledgermq.runtime.tasks import Supervisor
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.ha.switch.epochs import EPOCH_FILE, Epoch, encode_epochs
 from store.ha.switch.in_sync import InSync
 from tests.unit.store.plain.records import record
 
@@ -33,7 +36,7 @@ def make_directory(path):
     return len(data)
 
 
-async def dispatched_by_a_master(path):
+async def dispatched_by_a_master(path, told):
     """Start a master there; return how far it has dispatched, and how much it left aside."""
     port = take_port_block(4) + 2
     config = load_config(None, {
@@ -48,13 +51,14 @@ async def dispatched_by_a_master(path):
     broker = BrokerController(
         dataclasses.replace(config, broker_role=Role.ASYNC_MASTER, broker_id=0),
         disk=RealDisk(), clock=SystemClock(), rng=SystemRng(1), tasks=Supervisor(),
-        assignment=AsMaster(own_id=2, epoch=1, in_sync=in_sync),
+        assignment=AsMaster(own_id=2, epoch=5, in_sync=in_sync),
     )  # fmt: skip
     try:
         await broker.start()
         async with asyncio.timeout(10):
             while not broker.store.writer.writable:
                 await asyncio.sleep(0.01)
+        told.append(broker.requests.commands[1007](None, RemotingCommand(1007)).body)
         return broker.store.applied, broker.store.status()["quarantined"]
     finally:
         await broker.stop()
@@ -62,10 +66,25 @@ async def dispatched_by_a_master(path):
 
 def test_a_promoted_master_leaves_aside_what_it_left_aside_as_a_slave(tmp_path):
     end = make_directory(tmp_path / "a")
-    assert asyncio.run(dispatched_by_a_master(tmp_path / "a")) == (end, 1)
+    assert asyncio.run(dispatched_by_a_master(tmp_path / "a", [])) == (end, 1)
     make_directory(tmp_path / "b")
     with (
         planted(BY_TESTS["switch-promoted-ends-at-what-it-left-aside"]),
         pytest.raises((FatalError, TimeoutError)),
     ):
-        asyncio.run(dispatched_by_a_master(tmp_path / "b"))
+        asyncio.run(dispatched_by_a_master(tmp_path / "b", []))
+
+
+def test_a_master_tells_the_epochs_of_its_log_as_rocketmq_5_does(tmp_path):
+    end = make_directory(tmp_path)
+    (tmp_path / EPOCH_FILE).write_bytes(encode_epochs((Epoch(2, 0), Epoch(3, 97))))
+    told = []
+    asyncio.run(dispatched_by_a_master(tmp_path, told))
+    assert json.loads(told[0]) == {
+        "clusterName": "C", "brokerName": "a", "brokerId": 2, "maxOffset": end,
+        "epochList": [
+            {"epoch": 2, "startOffset": 0, "endOffset": 97},
+            {"epoch": 3, "startOffset": 97, "endOffset": end},
+            {"epoch": 5, "startOffset": end, "endOffset": 2**63 - 1},
+        ],
+    }  # fmt: skip
