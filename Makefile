@@ -55,7 +55,7 @@ docker-demo: $(STAMP) ## The same job as make demo against a cluster of containe
 docker-test: $(STAMP) ## Tests of the image and of the compose cluster (stops an engine that it started)
 	@bash docker/engine.sh run bash -c 'bash docker/build.sh && exec "$$0" -m docker tests/docker "$$@"' $(BIN)/pytest $(ARGS)
 
-interop: $(STAMP) ## Published clients on our cluster, our client on real brokers (needs Java, Maven and Go)
+interop: $(STAMP) ## Published clients on our cluster, our client on real brokers (needs Java, Maven, Go and Cargo)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
 
 chaos: $(STAMP) ## Ten scenarios of faults on processes, three in containers, one verdict page
