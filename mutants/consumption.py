@@ -11,6 +11,15 @@ from mutants.planting import Mutant, patch
 
 CONSUMPTION: Final = (
     Mutant(
+        name="commit-without-a-heartbeat",
+        breaks="A commit that a broker refuses, since it has no heartbeat of the group yet, fails.",
+        source="RocketMQ 5 ConsumerManageProcessor.updateConsumerOffset: 26 without the group.",
+        plant=patch(
+            "ledgermq.client.pull:PullConsumer._commit",
+            ("if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:", "if error.code:"),
+        ),
+    ),
+    Mutant(
         name="client-orderly-retry-skips",
         breaks="An orderly listener that fails is given the next messages, not the same ones.",
         source="RocketMQ ConsumeMessageOrderlyService: a failure suspends the queue.",

@@ -15,6 +15,8 @@ from ledgermq.client.message import MessageQueue, PullResult
 from ledgermq.client.subscription import Sql92, parse_subscription
 from ledgermq.client.validation import check_group, check_topic
 from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.errors import ResponseError
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.rng import Rng, SystemRng
 
@@ -121,8 +123,18 @@ class PullConsumer(StartStop):
         """Store ``offset`` as the group's next one to consume and wait for the answer."""
         if offset < 0:
             raise ValueError(f"offset {offset} must not be negative")
+        await self._call(queue, lambda addr: self._commit(addr, queue, offset))
+
+    async def _commit(self, addr: str, queue: MessageQueue, offset: int) -> None:
+        """Commit at a broker; RocketMQ 5 knows a group only from its first heartbeat on (26)."""
         api = self._instance.api
-        await self._call(queue, lambda addr: api.commit_offset(addr, queue, offset))
+        try:
+            await api.commit_offset(addr, queue, offset)
+        except ResponseError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            await self._instance.heartbeat(addr)
+            await api.commit_offset(addr, queue, offset)
 
     async def _call(
         self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]], block_ms: int = 0

@@ -181,6 +181,8 @@ class FakeBroker:
         self.unregistered: list[str] = []
         self.commits: list[tuple[str, int, int]] = []
         self.commits_wait_for: asyncio.Event | None = None
+        self.wants_heartbeats = False
+        """Whether it refuses commits of groups without members, as RocketMQ 5 does."""
         self.seen = asyncio.Condition()
         self.tasks: set[asyncio.Task[None]] = set()
         handlers = {
@@ -382,6 +384,8 @@ class FakeBroker:
         if not self.leader and not self.serves_reads:
             return not_leader(self, connection, request)
         key, offset = _offset_key(request), int(request.ext_fields["commitOffset"])
+        if self.wants_heartbeats and not self.clients[key[0]]:
+            return make_response(request, 26, "Group name is not exists")
         self.group.offsets[key] = offset
         self.commits.append((key[1], key[2], offset))
         return make_response(request, 0)

@@ -188,6 +188,22 @@ def test_a_pull_that_waits_goes_on_waiting_at_the_next_leader():
     run(body)
 
 
+def test_a_commit_that_is_refused_for_want_of_a_heartbeat_is_repeated_after_one():
+    async def body(cluster):
+        leader = cluster.replicas[0]
+        leader.wants_heartbeats = True
+        async with PullConsumer(cluster.config()) as consumer:
+            await consumer.pull(QUEUE)
+            leader.clients.clear()  # it has started anew, or its answer was faster
+            await consumer.commit_offset(QUEUE, 3)
+            assert await consumer.fetch_offset(QUEUE) == 3
+        assert leader.count(RequestCode.UPDATE_CONSUMER_OFFSET) == 2
+
+    run(body)
+    with planted(BY_TESTS["commit-without-a-heartbeat"]), pytest.raises(ResponseError):
+        run(body)
+
+
 def test_a_refused_pull_raises_the_brokers_error():
     async def body(cluster):
         async with PullConsumer(cluster.config()) as consumer:
