@@ -30,6 +30,7 @@ from mutants.hints import HINTS
 from mutants.hostile import HOSTILE
 from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
+from mutants.kinds_further import KINDS_FURTHER
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
 from mutants.namesrv import NAMESRV
@@ -138,6 +139,7 @@ _SIMULATED: Final = (
     *NEGLECTED,
     *EDGES,
     *KINDS,
+    *KINDS_FURTHER,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -69,6 +69,7 @@ class Judges:
                 truth, findings, (TASK_GROUP, TASK_TOPIC), workload.retrying.times_max,
                 len(self.delays.delays_ms), dropped,
             )  # fmt: skip
+            world.watch.brokers.on_heard = self.retries.hear
         if workload.orderly is not None:
             ordered = workload.orderly
             self.order = Order(

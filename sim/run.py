@@ -141,6 +141,7 @@ class GroupRun:
         watch = world.watch
         watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
         watch.following.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.any_ms)
+        world.judges.delays.disturbed_ns = watch.healthy.disturbed_ns
         world.health.faults_ms = nemesis.any_ms
 
     def phases(self) -> None:

@@ -147,7 +147,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A25", title="late delivery of a delayed message",
         question="how late are delayed messages?", severity=MAJOR, needs="sends, deliveries",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A26", title="ladder of retries",
@@ -171,7 +171,7 @@ CHECKS: Final = (
         id="A29", title="dead letter twice, or late",
         question="is a dead letter there once, and soon?", severity=MINOR,
         needs="acks, deliveries",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
     ),
 )  # fmt: skip
 """In the order of their ids."""

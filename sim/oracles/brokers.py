@@ -103,6 +103,7 @@ class Brokers:
         """Hears which broker has told somebody that a topic is there."""
         self.ends: HeardEnds | None = None
         """Judges ends of transactions, if the run has any."""
+        self.on_heard: Callable[[Said], None] = lambda _request: None
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
         self._reset: set[str] = set()
@@ -136,6 +137,7 @@ class Brokers:
             self._offered[place].add(request.number("commitOffset"))
         elif request.code == RESET:
             self._reset.add(request.text("group"))
+        self.on_heard(request)
         if not replica.is_up:
             request.note = None
             return

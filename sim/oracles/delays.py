@@ -2,8 +2,8 @@
 
 Everything comes from the committed log: what waits lies in the schedule topic, in the queue of its
 level, and a copy says in its own record which one it stands for. Nobody is asked what was
-delivered. Source: docs/delays.md; spec/proof.md 3.3 (A1 A6 A8 A56); RocketMQ #1934, #2357,
-#3473, #7927.
+delivered. Strict about what it calls calm: for some seconds no fault was on, none began or ended.
+Source: docs/delays.md; spec/proof.md 3.3 (A1 A6 A8 A25 A56); RocketMQ #1934, #2357, #3473, #7927.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ DELAYS_MS: Final = tuple(
 UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 NS_PER_MS: Final = 1_000_000
 
+LATE_MS: Final = 1_000
+"""Far more than a turn of the loop and a majority take."""
+SETTLED_MS: Final = 2_000
+"""After a fault: longer than elections, and than what was due meanwhile takes."""
+
 EARLY: Final = "A56 delayed message too early"
+LATE: Final = "A25 delayed message too late"
 TWICE: Final = "A8 delayed message twice"
 PASSED: Final = "A1 delayed message passed over"
 CHANGED: Final = "A6 delayed message changed"
@@ -56,6 +62,7 @@ class Delays:
         self.delays_ms = delays_ms
         self.sent_ns: Callable[[int], int] | None = None
         """When the send of a message was begun, where all clocks run as time does."""
+        self.disturbed_ns: Callable[[], int] = lambda: truth.now_ns()  # noqa: PLW0108 - it is set later
         self._truth = truth
         self._dropped = dropped
         self._next: dict[int, int] = {}
@@ -85,6 +92,7 @@ class Delays:
         waited = self._truth.parts.get((original.entry_index, original.term))
         if waited is not None and row.topic != SCHEDULE_TOPIC:
             self._check_time(what, queue_id, parts, waited, row.msg_key)
+            self._check_late(what, queue_id, parts, waited)
             self._check_same(what, (row, parts), (original, waited))
 
     def _on_statement(self, statement: Statement) -> None:
@@ -125,6 +133,16 @@ class Delays:
         if sent_ns and truth.now_ns() - sent_ns <= (delay_ms - 1) * NS_PER_MS:
             late_ms = (truth.now_ns() - sent_ns) // NS_PER_MS
             raise Violation(EARLY, f"{what} is there {late_ms} ms after its send, not {delay_ms}")
+
+    def _check_late(self, what: str, queue_id: int, copy: Parts, waited: Parts) -> None:
+        """While nothing happens a copy is there when it is due, by clocks that nobody moves."""
+        late_ms = copy.stored_ms - waited.stored_ms - self.delays_ms[queue_id]
+        if self.sent_ns is None or late_ms <= LATE_MS:
+            return
+        calm_ms = (self._truth.now_ns() - self.disturbed_ns()) // NS_PER_MS
+        if calm_ms > LATE_MS + SETTLED_MS:
+            text = f"{what} is there {late_ms} ms after it was due; nothing has happened for"
+            raise Violation(LATE, f"{text} {calm_ms} ms")
 
     @staticmethod
     def _check_same(

@@ -3,7 +3,8 @@
 Which listener failed is known from the listeners of the run, everything else from the committed
 log: each copy has a failure for its cause, one delivery more than what it is a copy of, and waits
 as long as the ladder says; no group commits past a message that is neither finished nor copied.
-Source: docs/client.md; spec/proof.md 3.3 (A26-A28 A57); RocketMQ
+Each copy was asked for once, by a request that gives it back (36) or sends it.
+Source: docs/client.md; spec/proof.md 3.3 (A26-A29 A57); RocketMQ
 SendMessageProcessor.asyncConsumerSendMsgBack.
 """
 
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     from sim.oracles.model import Statement
     from sim.oracles.records import Parts
     from sim.oracles.truth import Place, Truth
+    from sim.oracles.wire import Said
 
 FIRST_LEVEL: Final = 3
+GIVE_BACK: Final = 36
 LADDER: Final = "A26 step of the retry ladder"
 ALIVE: Final = "A57 delivered too often"
 LOST: Final = "A27 neither finished nor given back"
 FALSE: Final = "A28 dead letter without a cause"
+UNASKED: Final = "A29 given back once, and copied twice"
 CHANGED: Final = "A6 retried message changed"
 KEPT: Final = ("KEYS", "TAGS", "colour", "UNIQ_KEY")
 """Properties that a copy has as its original."""
@@ -73,6 +77,10 @@ class Retries:
         """Keys of dead letters."""
         self._copies: dict[int, int] = {}
         """By key, the most deliveries that any copy counts."""
+        self._asked: dict[int, int] = defaultdict(int)
+        """By key, how many requests for a copy brokers have heard."""
+        self._made: dict[int, int] = defaultdict(int)
+        """By key, how many copies are in the log: they wait, or are dead letters."""
         self._past: dict[tuple[str, int], int] = {}
         """By queue, what was looked at when the group committed past it."""
         truth.on_message.append(self._on_message)
@@ -91,6 +99,20 @@ class Retries:
         parts = None if row is None else self._truth.parts.get((row.entry_index, row.term))
         stored_times = told_times if parts is None else parts.reconsume_times
         self._failures[key].append(Failure(stored_times, told_times, level))
+
+    def hear(self, request: Said) -> None:
+        """Count a request for a copy; who hears no answer asks again, and there may be two."""
+        if request.code == GIVE_BACK:
+            physical = request.number("offset")
+        elif request.text("b") == self.retry_topic:
+            items = request.text("i").split("\x02")
+            ids = [one for one in items if one.startswith("ORIGIN_MESSAGE_ID\x01")]
+            physical = _place_of(ids[0].partition("\x01")[2]) if ids else -1
+        else:
+            return
+        row = self._truth.positions.get(physical)
+        if row is not None and row.msg_key is not None:
+            self._asked[row.msg_key] += 1
 
     def open(self) -> list[int]:
         """Return the keys that are neither finished nor dead, but for what was dropped."""
@@ -114,6 +136,7 @@ class Retries:
         if (is_waiting or is_dead) and row.msg_key is not None and row.queue_id is not None:
             level = row.queue_id + 1 if is_waiting else 0
             self._check_cause(row.msg_key, parts.reconsume_times, level)
+            self._check_asked(row.msg_key)
             self._check_same(row, parts)
             known = self._copies.get(row.msg_key, 0)
             self._copies[row.msg_key] = max(known, parts.reconsume_times)
@@ -132,6 +155,12 @@ class Retries:
         is_late = any(one.stored_times == times - 1 >= self._times_max for one in failures)
         raise Violation(ALIVE if is_late else LADDER, text, key=key)
 
+    def _check_asked(self, key: int) -> None:
+        self._made[key] += 1
+        made, asked = self._made[key], self._asked[key]
+        if made > asked:
+            raise Violation(UNASKED, f"message {key} was given back {asked} times: {made} copies")
+
     def _level(self, times: int, asked: int) -> int:
         """Return the level of the next delivery, 0 for a dead letter."""
         if times >= self._times_max or asked < 0:
@@ -140,8 +169,7 @@ class Retries:
 
     def _check_same(self, row: EntryRow, parts: Parts) -> None:
         told = parts.told("ORIGIN_MESSAGE_ID")
-        at = int(told[-16:], 16) if len(told) >= 16 else -1
-        first = self._truth.positions.get(at)
+        first = self._truth.positions.get(_place_of(told))
         said = None if first is None else self._truth.parts.get((first.entry_index, first.term))
         if first is None or said is None:
             raise Violation(CHANGED, f"{row} says that it was {told!r}, where nothing lies")
@@ -181,3 +209,8 @@ class Retries:
                 text = f"{self._group} commits {offset} in {queue[0]}/{queue[1]}: {key} at {at}"
                 raise Violation(LOST, f"{text} was neither finished nor given back", key=key)
         self._past[queue] = max(offset, self._past.get(queue, 0))
+
+
+def _place_of(message_id: str) -> int:
+    """Return where in the log the message with an id of a broker's lies, below 0 if it is none."""
+    return int(message_id[-16:], 16) if len(message_id) >= 16 else -1

@@ -15,6 +15,7 @@ from sim.detect import run_mutant
 from sim.faults.plan import decode_plan
 from sim.run import NOT_LIVE, VALID, VIOLATED
 from tests.sim import test_seeds
+from tests.sim.questions import bugs_of_questions
 
 KNOWN = json.loads((Path(__file__).parent / "known_seeds.json").read_text())
 PLANS = Path(__file__).parent / "plans"
@@ -54,6 +55,17 @@ def test_the_handbook_has_every_planted_bug_with_its_seed():
     ]
     page = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
     table = page.split("| planted bug | seed that finds it |")[1].split("\n\n")[0]
+    assert table.splitlines()[2:] == rows, "\n".join(rows)
+
+
+def test_each_question_about_messages_has_two_bugs_that_the_simulator_finds():
+    told = bugs_of_questions({name: known["oracle"] for name, known in KNOWN.items()})
+    for question, bugs in told.items():
+        assert len(bugs) >= 2, question
+        assert set(bugs) <= set(MUTANTS), question
+    rows = [f"| {one} | {', '.join(f'`{bug}`' for bug in bugs)} |" for one, bugs in told.items()]
+    page = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
+    table = page.split("| question | planted bugs that stand for it |")[1].split("\n\n")[0]
     assert table.splitlines()[2:] == rows, "\n".join(rows)
 
 

@@ -4,7 +4,16 @@ import pytest
 
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from sim.oracles.base import Violation
-from sim.oracles.delays import CHANGED, EARLY, PASSED, SCHEDULE_TOPIC, TWICE, Delays, levels_of
+from sim.oracles.delays import (
+    CHANGED,
+    EARLY,
+    LATE,
+    PASSED,
+    SCHEDULE_TOPIC,
+    TWICE,
+    Delays,
+    levels_of,
+)
 from sim.oracles.records import parts_of
 from store.origins import origin_of
 from tests.unit.sim.logs import Log, parts
@@ -78,6 +87,22 @@ def test_a_copy_is_early_by_the_time_of_its_send_too():
     one.now_ns = 1_999_000_000
     with pytest.raises(Violation, match=EARLY):
         one.copy(0)
+
+
+def test_a_copy_is_late_where_nothing_has_happened_for_long():
+    for disturbed_ms, stored_ms in ((6_000, 5_000), (0, 4_000)):  # the first is due at 3 s
+        one = One()
+        one.oracle.sent_ns, one.now_ns = (lambda _key: 0), 8_000_000_000
+        one.oracle.disturbed_ns = lambda at_ms=disturbed_ms: at_ms * 1_000_000
+        one.copy(0, stored_ms)
+    one = One()
+    one.now_ns, one.oracle.disturbed_ns = 8_000_000_000, lambda: 0
+    one.copy(0, 4_001)  # clocks were moved
+    one = One()
+    one.oracle.sent_ns, one.oracle.disturbed_ns = (lambda _key: 0), lambda: 0
+    one.now_ns = 8_000_000_000
+    with pytest.raises(Violation, match=LATE):
+        one.copy(0, 4_001)
 
 
 def test_a_stamp_is_the_beginning_of_its_millisecond():

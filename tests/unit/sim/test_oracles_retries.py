@@ -4,7 +4,8 @@ import pytest
 
 from sim.oracles.base import Findings, Violation
 from sim.oracles.delays import SCHEDULE_TOPIC
-from sim.oracles.retries import ALIVE, CHANGED, FALSE, LADDER, LOST, Retries
+from sim.oracles.retries import ALIVE, CHANGED, FALSE, LADDER, LOST, UNASKED, Retries
+from sim.oracles.wire import Said
 from tests.unit.sim.logs import Log, parts
 
 KEY = 91
@@ -25,7 +26,17 @@ class One(Log):
         if failed:
             self.oracle.on_failed(self.place, KEY, 0, level)
 
-    def copy(self, times=1, level=3, body_hash=None, topic="tasks", **said):
+    def give_back(self, code=36, **fields):
+        """Let a broker hear that the message is given back, or a copy of it from its consumer."""
+        said = {"offset": self.truth_position()} if code == 36 else fields
+        self.oracle.hear(Said(code, said, b"", 0, b""))
+
+    def truth_position(self):
+        return int(self.id_of(self.place)[-16:], 16)
+
+    def copy(self, times=1, level=3, body_hash=None, topic="tasks", asked=True, **said):
+        if asked:
+            self.give_back()
         properties = {
             "KEYS": str(KEY),
             "REAL_TOPIC": RETRY,
@@ -104,3 +115,22 @@ def test_what_was_dropped_with_the_log_is_excused():
     one.dropped["tasks", 0] = 1
     assert one.oracle.open() == []
     one.commit(1)
+
+
+def test_each_copy_was_asked_for_by_a_request_of_its_own():
+    one = One()
+    one.copy()
+    with pytest.raises(Violation, match=UNASKED):
+        one.copy(asked=False)
+
+
+def test_a_copy_may_be_asked_for_twice_and_be_sent_by_the_consumer():
+    one = One()
+    one.give_back()
+    one.give_back(310, b=RETRY, i=f"KEYS\x01k\x02ORIGIN_MESSAGE_ID\x01{one.id_of(one.place)}")
+    one.copy(asked=False)
+    one.copy(asked=False)
+    one.give_back(310, b="tasks", i="")
+    one.give_back(310, b=RETRY, i="ORIGIN_MESSAGE_ID\x01short")
+    with pytest.raises(Violation, match=UNASKED):
+        one.copy(asked=False)
