@@ -52,7 +52,7 @@ FAIRNESS: Final = (
         source="A thousand flooding connections of one address: a polite one waited for each.",
         plant=patch(
             "ledgermq.remoting.transport.turns:Turns.wait",
-            ("self._waiting.add(connection.remote[0],", "self._waiting.add('',"),
+            ("self._waiting.add(party_of(connection.remote[0]),", "self._waiting.add('',"),
         ),
     ),
     Mutant(
