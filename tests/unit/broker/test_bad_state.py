@@ -17,7 +17,7 @@ from broker.state.kinds import StateKind
 from broker.tables import Tables
 from broker.transactions.table import HalfTable
 from mutants.patches import BY_TESTS
-from mutants.planting import planted
+from mutants.planting import Mutant, planted
 from tests.unit.broker.fakes import FakeClock
 
 KINDS = st.sampled_from([kind.value for kind in StateKind])
@@ -147,11 +147,14 @@ def test_a_number_that_no_table_can_hold_changes_nothing_of_it(kind: str, payloa
 
 @pytest.mark.parametrize(
     ("bug", "what"),
-    [("half-of-any-number", "immunity of a half"), ("offsets-of-any-number", "offset")],
+    [
+        (BY_TESTS["half-of-any-number"], "immunity of a half"),
+        (BY_TESTS["offsets-of-any-number"], "offset"),
+    ],
 )
-def test_planted_belief_in_any_number_is_found_here(bug: str, what: str) -> None:
+def test_planted_belief_in_any_number_is_found_here(bug: Mutant, what: str) -> None:
     made = whole_tables()
-    with planted(BY_TESTS[bug]):
+    with planted(bug):
         made.state._appliers |= {
             str(kind): applier
             for table in made.state.tables.values()

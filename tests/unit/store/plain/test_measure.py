@@ -60,11 +60,14 @@ def test_what_is_damaged_is_not_measured(at, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "at"),
-    [("measured-without-a-crc", record(0).index(b"body")), ("measured-wherever-it-says", 30)],
+    ("bug", "at"),
+    [
+        (BY_TESTS["measured-without-a-crc"], record(0).index(b"body")),
+        (BY_TESTS["measured-wherever-it-says"], 30),
+    ],
 )
-def test_planted_damage_passes(name, at):
-    with planted(BY_TESTS[name]), pytest.raises(AssertionError):
+def test_planted_damage_passes(bug, at):
+    with planted(bug), pytest.raises(AssertionError):
         check_nothing_damaged_passes(at, 1)
 
 
