@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 _OPS_DIGITS_MAX: Final = 20
 _Int16 = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
-_Opened = tuple[Int64, Int64, Int64, Int32, Int64, Int64]
-"""What a column of the rows cannot hold is refused before any of them is touched."""
+_Place = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Opened = tuple[_Place, _Place, Int64, Int32, Int64, Int64]
+"""What a column of the rows, or whoever reads their text, cannot take is refused before any of them
+is touched."""
 _COLUMNS_BEFORE: Final = (6, 5)
 """Of rows in texts of versions that knew no sources, and no groups either."""
 

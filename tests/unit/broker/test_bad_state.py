@@ -98,6 +98,7 @@ def test_planted_end_of_the_process_by_bad_content_is_found_here() -> None:
 HUGE = {
     "half stored at": (StateKind.HALF, b"[0,0,9223372036854775808,0,0,0]"),
     "immunity of a half": (StateKind.HALF, b"[0,9223372036854775807,0,2147483648,0,0]"),
+    "place of a half": (StateKind.HALF, b"[0,-1,0,0,0,0]"),
     "source of a half": (StateKind.HALF, b"[0,0,0,0,0,-9223372036854775809]"),
     "questions": (StateKind.ASKED, b"[[1,32768]]"),
     "delivered": (StateKind.DELIVERED, b"[0,9223372036854775807]"),
