@@ -33,6 +33,7 @@ from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
+from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
 from mutants.outside import OUTSIDE
@@ -104,6 +105,7 @@ _BY_TESTS: Final = (
     *INFLATED,
     *LEFTOVERS,
     *MASTER_SLAVE,
+    *MOMENTS,
     *NAMESRV,
     *OVERLOOKED,
     *PEERS,

@@ -84,6 +84,25 @@ def test_silent_members_expire() -> None:
     assert registry.client_ids("g") == ["c"]
 
 
+def members_after_two_minutes_of_heartbeats() -> list[str]:
+    consumers, producers = ConsumerRegistry(), ProducerRegistry()
+    for now_ms in range(0, EXPIRY_MS + 1, EXPIRY_MS // 4):
+        consumers.register("g", TRAITS, client(1, now_ms=now_ms), [])
+        producers.register("p", client(2, "d", now_ms))
+    consumers.expire(EXPIRY_MS + 1)
+    producers.expire(EXPIRY_MS + 1)
+    return consumers.client_ids("g") + [one.client_id for one in producers.clients("p")]
+
+
+def test_a_member_whose_heartbeats_go_on_does_not_expire() -> None:
+    assert members_after_two_minutes_of_heartbeats() == ["c", "d"]
+
+
+def test_a_planted_member_that_lives_by_its_first_heartbeat_is_found_here() -> None:
+    with planted(BY_TESTS["member-by-its-first-heartbeat"]):
+        assert members_after_two_minutes_of_heartbeats() == ["d"]
+
+
 def test_producers_come_and_go() -> None:
     registry = ProducerRegistry()
     registry.register("p", client(1))

@@ -282,6 +282,28 @@ def test_a_closed_connection_is_not_answered(bench: Bench) -> None:
     assert bench.connection.answers == []
 
 
+def answered_behind_a_closed_connection(bench: Bench) -> int:
+    """Return how many answers the second of two waiting clients gets, where the first hangs up."""
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE)] * 2
+    bench.pull(SUBSCRIBED | WAIT)
+    gone, bench.connection = bench.connection, FakeConnection()
+    bench.connection.id = gone.id + 1
+    bench.pull(SUBSCRIBED | WAIT)
+    gone.closed = True  # And nobody has told the broker yet.
+    bench.store.results = [found(b"x")]
+    bench.processor.wake("T", 0, 9)
+    return len(bench.connection.answers)
+
+
+def test_a_pull_behind_a_closed_connection_is_answered(bench: Bench) -> None:
+    assert answered_behind_a_closed_connection(bench) == 1
+
+
+def test_a_planted_wake_that_ends_at_a_closed_connection_is_found_here(bench: Bench) -> None:
+    with planted(BY_TESTS["wake-ends-at-a-closed-connection"]):
+        assert answered_behind_a_closed_connection(bench) == 0
+
+
 def test_a_commit_rides_on_the_first_run_only_where_the_flag_says(bench: Bench) -> None:
     bench.store.results = [found(b"x"), found(b"x")]
     bench.pull(SUBSCRIBED, commitOffset=2)

@@ -8,6 +8,8 @@ import msgspec
 
 from broker.state.queue_lock import LEASE_MS, LockChange, QueueLockTable
 from ledgermq.remoting.protocol.bodies import QueueKey
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 if TYPE_CHECKING:
     import pytest
@@ -48,6 +50,24 @@ def test_a_grant_on_its_way_through_the_log_excludes_others() -> None:
     assert table.grantable(lock("a", Q0), 0) == [Q0]
     table.settle(change)
     assert table.grantable(lock("b", Q0), 0) == [Q0]
+
+
+def granted_behind_an_old_lease() -> list[QueueKey]:
+    """Return what a third member gets while the log carries a grant to the second."""
+    table = QueueLockTable(lambda: 0)
+    grant(table, "a", 0, Q0)
+    assert table.grantable(lock("b", Q0), LEASE_MS) == [Q0]
+    table.propose(lock("b", Q0))
+    return table.grantable(lock("c", Q0), LEASE_MS)
+
+
+def test_a_grant_on_its_way_excludes_others_where_a_lease_has_run_out() -> None:
+    assert granted_behind_an_old_lease() == []
+
+
+def test_a_planted_old_lease_that_hides_a_grant_is_found_here() -> None:
+    with planted(BY_TESTS["old-lease-hides-a-grant"]):
+        assert granted_behind_an_old_lease() == [Q0]
 
 
 def test_only_the_owner_releases() -> None:

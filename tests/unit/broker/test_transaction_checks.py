@@ -196,6 +196,29 @@ def test_who_lost_the_leadership_asks_nobody(leader: Replica) -> None:
     assert connection.sent == []
 
 
+def asked_by_who_leads_again(leader: Replica) -> int:
+    """Return how often a leader asks that lost its office while it counted, and has it again."""
+    connection = leader.connect()
+    leader.send()
+    leader.world.clock.now += INTERVAL_MS
+    leader.service.run()
+    leader.world.node.follow()
+    leader.world.turns()
+    assert connection.sent == []
+    leader.lead()
+    leader.wait(INTERVAL_MS * 2)
+    return len(connection.sent)
+
+
+def test_who_leads_again_asks_again(leader: Replica) -> None:
+    assert asked_by_who_leads_again(leader) == 2
+
+
+def test_a_planted_wait_for_another_term_is_found_here(leader: Replica) -> None:
+    with planted(BY_TESTS["questions-of-another-term-awaited"]):
+        assert asked_by_who_leads_again(leader) == 0
+
+
 def test_without_a_producer_it_counts_all_the_same(leader: Replica) -> None:
     half = leader.send()
     leader.wait(INTERVAL_MS * (CHECK_MAX + 1))

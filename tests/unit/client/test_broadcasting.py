@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -283,3 +284,48 @@ def test_a_disk_that_is_full_is_a_warning_and_tried_again(tmp_path, caplog):
     again.open()
     assert again.get(queue) == 5
     again.close()
+
+
+class SlowDisk(RealDisk):
+    """A disk on which each file is written at a moment that the test chooses."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_write = threading.Event()
+
+    def replace(self, path, data):
+        assert self.may_write.wait(5)
+        super().replace(path, data)
+
+
+def offset_put_during_a_write(directory):
+    """Return the offset that a start finds of one that moved while the file was written."""
+    queue = MessageQueue("T", "b", 0)
+
+    async def body():
+        disk = SlowDisk()
+        local = LocalOffsets(str(directory), "c@1", "g", disk)
+        local.open()
+        local.put(queue, 5)
+        writing = asyncio.create_task(local.flush())
+        await asyncio.sleep(0)
+        local.put(queue, 6)
+        disk.may_write.set()
+        await writing
+        await local.flush()
+        local.close()
+
+    asyncio.run(body())
+    again = LocalOffsets(str(directory), "c@1", "g")
+    again.open()
+    again.close()
+    return again.get(queue)
+
+
+def test_an_offset_that_moves_while_the_file_is_written_is_written_next(tmp_path):
+    assert offset_put_during_a_write(tmp_path) == 6
+
+
+def test_a_planted_offset_that_is_lost_during_a_write_is_noticed(tmp_path):
+    with planted(ALL["offset-put-during-a-write-lost"]):
+        assert offset_put_during_a_write(tmp_path) == 5

@@ -5,6 +5,7 @@ import dataclasses
 import logging
 from collections import defaultdict
 
+import msgspec
 import pytest
 
 from ledgermq.client import (
@@ -352,6 +353,35 @@ def test_a_revoked_queue_is_given_away_only_when_nothing_of_it_is_in_hand():
 def test_a_planted_unlock_of_what_is_in_hand_is_noticed():
     with planted(ALL["unlocked-before-it-ended"]), pytest.raises(AssertionError):
         run(a_revoked_queue_ends_before_it_is_given_away)
+
+
+async def a_queue_is_committed_before_it_is_unlocked(cluster):
+    await produce(cluster, 4)
+    listener = Listener()
+    broker = cluster.replicas[0]
+    async with consumer_of(cluster, listener) as consumer:
+        await listener.until(lambda: listener.count == 4)
+        consumer.unsubscribe(TOPIC)
+        await broker.wait_for(lambda: not cluster.group.locks)
+    said = defaultdict(list)
+    for request in broker.requests:
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            fields = request.ext_fields
+            said[fields["topic"], int(fields["queueId"])].append("commit")
+        elif request.code == RequestCode.UNLOCK_BATCH_MQ:
+            for queue in msgspec.json.decode(request.body)["mqSet"]:
+                said[queue["topic"], queue["queueId"]].append("unlock")
+    for number in range(4):
+        assert said[TOPIC, number][-2:] == ["commit", "unlock"]
+
+
+def test_a_queue_is_committed_before_others_may_have_it():
+    run(a_queue_is_committed_before_it_is_unlocked)
+
+
+def test_a_planted_unlock_before_the_commit_is_noticed():
+    with planted(ALL["unlocked-before-its-commit"]), pytest.raises(AssertionError):
+        run(a_queue_is_committed_before_it_is_unlocked)
 
 
 def test_stopping_waits_for_what_is_in_hand_and_keeps_the_lock_of_what_hangs(caplog):

@@ -69,6 +69,23 @@ def test_a_leap_ahead_for_one_message_leaves_no_trace(clock, caplog):
     assert told == ["event=clock_leapt", "event=clock_is_back"]
 
 
+def around_a_leap_from_a_little_ahead(clock):
+    stamps = Stamps(clock)
+    clock.wall += JUMP_MS
+    before = stamps.now()
+    clock.wall += YEARS
+    return stamps.now() - before
+
+
+def test_a_leap_from_a_little_ahead_takes_no_stamp_back(clock):
+    assert around_a_leap_from_a_little_ahead(clock) == 0
+
+
+def test_planted_stamps_that_fall_are_found_here(clock):
+    with planted(BY_TESTS["stamps-fall-as-a-clock-leaps"]):
+        assert around_a_leap_from_a_little_ahead(clock) == -JUMP_MS
+
+
 def test_a_leap_that_lasts_is_followed_and_told(clock, caplog):
     stamps = Stamps(clock)
     clock.wall += 24 * HOUR

@@ -1,0 +1,93 @@
+"""Planted bugs that show for a moment, or after longer than most runs take.
+
+Sources: RocketMQ; docs/protocol.md, docs/client.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+MOMENTS: Final = (
+    Mutant(
+        name="stamps-fall-as-a-clock-leaps",
+        breaks="When the wall clock leaps, a message is stamped older than the one before it.",
+        source="RocketMQ MessageStore.getOffsetInQueueByTime searches by times that only rise.",
+        plant=patch(
+            "store.write.stamps:Stamps.now",
+            ("self.last = max(self.last, wall_ms)", "self.last = wall_ms"),
+        ),
+    ),
+    Mutant(
+        name="old-lease-hides-a-grant",
+        breaks="Where a lease has run out, a grant under way is overlooked: two get one queue.",
+        source="RocketMQ RebalanceLockManager.tryLockBatch decides under one lock.",
+        plant=patch(
+            "broker.state.queue_lock:QueueLockTable._owner",
+            (
+                "    if proposed is not None:\n",
+                "    if proposed is not None and key not in self._leases:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="wake-ends-at-a-closed-connection",
+        breaks="Held pulls behind one whose connection has just closed are woken and not answered.",
+        source="RocketMQ PullRequestHoldService.notifyMessageArriving goes through all of them.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor.wake",
+            (
+                "            if not pull.connection.closed:\n                work -=",
+                "            if pull.connection.closed:\n                break\n"
+                "            work -=",
+            ),
+        ),
+    ),
+    Mutant(
+        name="member-by-its-first-heartbeat",
+        breaks="A consumer leaves its group two minutes after its first heartbeat and lives on.",
+        source="RocketMQ ConsumerGroupInfo.updateChannel: setLastUpdateTimestamp at each.",
+        plant=patch(
+            "broker.groups.client_registry:ConsumerGroup.update_client",
+            ("        known.last_seen_ms = client.last_seen_ms\n", ""),
+        ),
+    ),
+    Mutant(
+        name="offset-put-during-a-write-lost",
+        breaks="An offset that moves while the file of offsets is written counts as written.",
+        source="docs/client.md: broadcasting goes on where it stopped.",
+        plant=patch(
+            "ledgermq.client.local_offsets:LocalOffsets.flush",
+            ("        self._has_changed = False\n        try:\n", "        try:\n"),
+            (
+                "_render(self._offsets))\n",
+                "_render(self._offsets))\n            self._has_changed = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="questions-of-another-term-awaited",
+        breaks="A leader whose count of questions ended with its term asks nobody in later ones.",
+        source="RocketMQ TransactionalMessageCheckService begins anew with each role.",
+        plant=patch(
+            "broker.transactions.service:Transactions.start",
+            ("    self._counted = 0\n", ""),
+        ),
+    ),
+    Mutant(
+        name="unlocked-before-its-commit",
+        breaks="A queue is unlocked before its offset is committed: who takes it begins too early.",
+        source="RocketMQ RebalancePushImpl.removeUnnecessaryMessageQueue: persist, then unlock.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._release",
+            (
+                "    await self._commit(held)\n",
+                "    if host.locks is not None:\n"
+                "        await host.locks.give_back([queue])\n"
+                "    await self._commit(held)\n",
+            ),
+        ),
+    ),
+)
+"""Found by tests alone."""
