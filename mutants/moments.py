@@ -89,5 +89,32 @@ MOMENTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="own-end-acknowledged",
+        breaks="Who gets an append again acknowledges its own end: entries the leader never saw.",
+        source="Raft paper 5.3 and Figure 2: a follower answers for what matches its leader's log.",
+        plant=patch(
+            "dledger.core.replication:on_append",
+            ("acknowledge(state, log.commit_index)", "acknowledge(state, log.last_index)"),
+        ),
+    ),
+    Mutant(
+        name="checkpoint-of-unwritten-queues",
+        breaks="A checkpoint does not wait for queues that were not written when it fell due.",
+        source="RocketMQ FlushConsumeQueueService writes the checkpoint behind the queues' flush.",
+        plant=patch(
+            "store.recovery.checkpointer:Checkpointer.tick",
+            ("queues.flushed_count + len(queues.unwritten)", "queues.flushed_count"),
+        ),
+    ),
+    Mutant(
+        name="cut-by-a-former-master",
+        breaks="A slave of a new master cuts its log where the epochs of the former one said.",
+        source="RocketMQ AutoSwitchHAClient compares epochs anew with each master.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._be_slave",
+            ("self._surplus if is_same else None", "self._surplus"),
+        ),
+    ),
 )
 """Found by tests alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from broker.modes.assignment import AsMaster
+from broker.modes.assignment import AsMaster, AsSlave
 from broker.server import load_config
 from broker.switch.broker import SwitchingBroker
 from broker.switch.controllers import View
@@ -68,3 +68,32 @@ def test_what_a_controller_says_of_an_earlier_epoch_is_not_believed(tmp_path):
     assert waits_for(tmp_path, 4) == ""
     with planted(BY_TESTS["switch-earlier-view-believed"]):
         assert "there is no master" in waits_for(tmp_path, 4)
+
+
+def cut_for_the_master_of(directory, epoch: int) -> int | None:
+    """Return where a slave cuts its log, which the master of epoch 5 had cut at 100."""
+
+    async def follow() -> int | None:
+        broker, begun = broker_in(directory), []
+
+        async def begin(role, _config) -> None:
+            begun.append(role)
+
+        broker._begin_role = begin
+        broker._registration._identity = Identity("C", "a", 2, "code")
+        broker.role = AsSlave(
+            own_id=2, epoch=5, master_address="h:1", ha_address="h:2", cut_from=None,
+            on_surplus=broker._on_surplus,
+        )  # fmt: skip
+        broker._on_surplus(100)
+        await broker._be_slave(View(1, epoch, "h:1", "h:2", frozenset({1}), 1))
+        return begun[0].cut_from
+
+    return asyncio.run(follow())
+
+
+def test_a_log_is_cut_only_for_the_master_that_asked_for_it(tmp_path):
+    assert cut_for_the_master_of(tmp_path, 5) == 100
+    assert cut_for_the_master_of(tmp_path, 6) is None
+    with planted(BY_TESTS["cut-by-a-former-master"]):
+        assert cut_for_the_master_of(tmp_path, 6) == 100

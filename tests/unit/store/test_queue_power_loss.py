@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from sim.disk import SimDisk
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
@@ -155,3 +157,27 @@ def test_planted_bugs_are_caught_by_the_crcs_and_cost_a_rebuild(bug, monkeypatch
     monkeypatch.setattr(QueueFiles, "sync", bug)
     run([*PLAN, ("crash", PowerLossMode.LOST)], 1)
     assert rebuilds
+
+
+def checkpoints_before_the_flush():
+    """Return how many checkpoints begin before, and behind, the writing of what waits for it."""
+    world = World(queue_file_bytes=400, checkpoint_ms=1_000).begin()
+    world.node.lead()
+    checkpointer, begun = world.store.checkpoints._queues, []
+    checkpointer._begin = begun.append
+    world.put()
+    world.node.commit()
+    world.turns()
+    applied = world.store._dispatcher.applied
+    checkpointer.tick(0, applied)
+    checkpointer.tick(1_000, applied)
+    before = len(begun)
+    assert world.store._queues.flush()
+    checkpointer.tick(2_000, applied)
+    return before, len(begun) - before
+
+
+def test_a_checkpoint_waits_for_the_queues_that_it_tells_of():
+    assert checkpoints_before_the_flush() == (0, 1)
+    with planted(BY_TESTS["checkpoint-of-unwritten-queues"]):
+        assert checkpoints_before_the_flush()[0] == 1
