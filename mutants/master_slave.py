@@ -29,6 +29,15 @@ MASTER_SLAVE: Final = (
         ),
     ),
     Mutant(
+        name="ha-hanging-up-not-told",
+        breaks="A slave whose connection has ended is still the best of those that are there.",
+        source="RocketMQ HAService.isSlaveOK: connectionCount falls as a connection ends.",
+        plant=patch(
+            "store.ha.master:HaMaster.on_closed",
+            ("        self.on_report()\n", ""),
+        ),
+    ),
+    Mutant(
         name="ha-slave-far-behind-counts",
         breaks="A slave counts as there however much it lacks.",
         source="RocketMQ haSlaveFallbehindMax.",

@@ -178,6 +178,19 @@ def test_a_slave_that_has_more_is_refused(tmp_path: Path) -> None:
     assert link.position is None
 
 
+def test_a_slave_that_hangs_up_is_not_waited_for(tmp_path: Path) -> None:
+    gate = Gate(1_000, 1_000_000)
+    log = master_log(tmp_path, gate)
+    log._user = Heard()
+    put(log, b"one")
+    link, _ = linked(log)
+    for position in (0, log.end_position):
+        link.data_received(encode_report(position))
+    assert gate.best == log.end_position
+    link.connection_lost(None)
+    assert gate.best is None
+
+
 def test_who_waits_hears_that_no_slave_has_it_before_it_is_committed(tmp_path: Path) -> None:
     log = master_log(tmp_path, Gate(1_000, 1_000_000))
     user = log._user = Heard()
@@ -477,6 +490,7 @@ def test_the_log_comes_before_the_queues_while_it_is_behind_and_up_to_a_bound(
 CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
     (BY_TESTS["ha-acknowledged-before-the-slave"], stream.test_an_entry_counts_once_both_have_it),
     (BY_TESTS["ha-slave-that-has-gone-counts"], stream.test_a_slave_that_has_gone_does_not_count),
+    (BY_TESTS["ha-hanging-up-not-told"], test_a_slave_that_hangs_up_is_not_waited_for),
     (BY_TESTS["ha-slave-far-behind-counts"], stream.test_a_slave_that_is_far_behind_does_not_count),
     (
         BY_TESTS["ha-one-late-releases-all"],
