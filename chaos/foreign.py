@@ -8,6 +8,7 @@ Source: spec/proof.md 4.3; what may be absent: docs/checking.md.
 """
 
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,11 @@ import pyarrow.parquet as pq
 from chaos.checker.model import Row
 from chaos.history.arrow import arrow_type
 from chaos.history.tables import TABLES, Column
+from chaos.inflated import check_inflated
 from chaos.validate import complaints_of
+
+TEXTS_BYTES_MAX: Final = 4 * 1024**3
+"""Of a file that is read as a whole: what is more is for Spark."""
 
 
 class TableReader:
@@ -32,6 +37,7 @@ class TableReader:
         whole = True
         for file in table_files(self._run, name):
             try:
+                check_inflated(file, TEXTS_BYTES_MAX)
                 # Page by page: other columns' structs may be of any shape.
                 found = pq.read_table(file, page_checksum_verification=True)
             except (OSError, pa.ArrowException) as error:

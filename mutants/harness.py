@@ -11,6 +11,15 @@ from mutants.planting import Mutant, patch, patches
 
 HARNESS: Final = (
     Mutant(
+        name="texts-counted-once",
+        breaks="A text that all rows of a Parquet file name counts once.",
+        source="20,000 rows of one text of 100 KB: some kilobytes of a file, 2 GB when it is read.",
+        plant=patch(
+            "chaos.inflated:_expanded_bytes",
+            ("pc.take(sizes, values.indices)", "sizes"),
+        ),
+    ),
+    Mutant(
         name="modules-of-the-user",
         breaks="Processes of a run import from the current directory before they import ours.",
         source="python -m: the current directory comes first on the path.",

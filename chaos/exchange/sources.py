@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from chaos.inflated import BATCH_ROWS, check_inflated
+
 LINE_CHARS_MAX: Final = 16 << 20
 """The longest line, or cell, that is read: bodies belong into files as their hashes."""
-ROWS_AT_ONCE: Final = 10_000
 SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "csv": (".csv", ".tsv"),
     "jsonl": (".jsonl", ".ndjson", ".json"),
@@ -139,11 +140,12 @@ def _json_rows(file: Path) -> Iterator[SourceRow]:
 
 def _parquet_rows(file: Path) -> Iterator[SourceRow]:
     number = 0
+    check_inflated(file)
     with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         names = parquet.schema_arrow.names
         if len(set(names)) != len(names):
             raise SourceError(f"{file}: a column is there twice: {', '.join(names)}")
-        for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
             columns = [_plain(column) for column in batch.columns]
             for cells in zip(*columns, strict=True):
                 number += 1
