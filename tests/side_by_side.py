@@ -18,13 +18,10 @@ ALONE = (
     # How long something takes is what these ask:
     "tests/chaos/test_proxy.py",
     "tests/integration/test_bench_store.py",
-    "tests/integration/test_controller.py",
     "tests/integration/test_dledger.py",
-    "tests/integration/test_dledger_disk.py",
     "tests/integration/test_dledger_leadership.py",
     "tests/integration/test_hostile_server.py",
     "tests/integration/test_large_floods.py",
-    "tests/integration/test_peer_trust.py",
     "tests/integration/test_remoting_floods.py",
     "tests/integration/test_remoting_turns.py",
     "tests/integration/test_store_group.py",

@@ -128,10 +128,14 @@ async def connect(node, ssl=None):
 
 async def is_closed(reader):
     """Tell whether the other side hangs up soon."""
-    with contextlib.suppress(OSError):
+    try:
         async with asyncio.timeout(5):
             while await reader.read(1 << 16):
                 pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass  # It is closed by a reset, too.
     return True
 
 
