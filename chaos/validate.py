@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chaos.history.domains import (
+    BEGIN_NS,
     CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
@@ -142,20 +143,28 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
 
 
 def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Return which tables' times cannot be of the clock and unit of the others."""
-    latest = {
-        name: max((row[column] for row in tables.get(name, ()) if row[column]), default=0)
-        for name, column in CLOCKS.items()
-    }
-    told = {name: value for name, value in latest.items() if value > 0}
-    if len(told) < 2 or "sends" not in told:
+    """Return which tables' times cannot be of the clock and unit of the others.
+
+    Both ends have to be apart: of what happened once, soon after the begin, only the latest is.
+    """
+    ends: dict[str, tuple[int, int]] = {}
+    for name, column in CLOCKS.items():
+        times = [row[column] for row in tables.get(name, ()) if row[column]]
+        if times:
+            ends[name] = (max(BEGIN_NS, min(times)) if name == "sends" else min(times), max(times))
+    if "sends" not in ends:
         return []
+    begin, end = ends["sends"]
     return [
-        f"the times of {name} ({CLOCKS[name]} up to {value}) and of sends (t_inv up to "
-        f"{told['sends']}) are not of one clock and unit: write nanoseconds of one monotonic clock"
-        for name, value in told.items()
-        if max(value, told["sends"]) > UNITS_APART * min(value, told["sends"])
+        f"the times of {name} ({CLOCKS[name]} up to {last}) and of sends (t_inv up to "
+        f"{end}) are not of one clock and unit: write nanoseconds of one monotonic clock"
+        for name, (first, last) in ends.items()
+        if _are_apart(first, begin) and _are_apart(last, end)
     ]
+
+
+def _are_apart(one: int, other: int) -> bool:
+    return max(one, other) > UNITS_APART * min(one, other)
 
 
 def _odd(odd: pa.ChunkedArray, values: pa.ChunkedArray, name: str, remedy: str) -> list[str]:

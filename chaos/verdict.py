@@ -16,7 +16,7 @@ from chaos.backends.process import environment, python
 from chaos.catalogue.checks import COMPARED
 from chaos.checker import check_history, unreadable
 from chaos.checker.compose import EXIT_CODES, EXIT_HARNESS
-from chaos.checker.model import INVALID, NOT_CHECKED, UNKNOWN
+from chaos.checker.model import EVIDENCE_MAX, INVALID, NOT_CHECKED, UNKNOWN
 from chaos.convert import recorded_rows
 from chaos.load import load_history
 from ledgermq.runtime.cancel import timeout
@@ -29,6 +29,8 @@ REPORT_TIMEOUT_S = 90.0
 COMPLAINTS = ("A45", "A47", "A48")
 """Checks that count complaints in words of their own: only their verdicts are compared."""
 COMPARED_COUNTS = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
+NAMED_APART = ("A34", "A35")
+"""Checks whose anomalies are of several kinds, which the two name in ways of their own."""
 _RANK = {"valid": 0, UNKNOWN: 1, INVALID: 2}
 
 
@@ -198,10 +200,24 @@ def _other_numbers(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any
     """Return how the numbers differ of a check on whose verdict the two agree."""
     names = ("count", *MEASURES.get(check, ()))
     told = [({**one.get("details", {}), **one}) for one in (ours, theirs)]
-    return [
+    return _other_keys(check, ours, theirs) + [
         f"{check} has {name} {told[0][name]} in process and {told[1][name]} on Spark"
         for name in names
         if name in told[0] and name in told[1] and told[0][name] != told[1][name]
+    ]
+
+
+def _other_keys(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return which anomalies only one of the two names, where both show all of them."""
+    number = ours.get("count", 0)
+    is_whole = number == theirs.get("count", 0) and 0 < number <= EVIDENCE_MAX
+    if not is_whole or check in NAMED_APART:
+        return []
+    keys = [{str(row.get("key")) for row in one.get("evidence") or ()} for one in (ours, theirs)]
+    return [
+        f"{check} names {', '.join(sorted(these - those))} only {where}"
+        for these, those, where in ((*keys, "in process"), (*keys[::-1], "on Spark"))
+        if these - those
     ]
 
 

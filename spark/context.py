@@ -211,6 +211,7 @@ def _read_send_facts(context: Context) -> None:
             F.min(F.coalesce("epoch", F.lit(0))).alias("epoch_min"),
             F.max(F.coalesce("epoch", F.lit(0))).alias("epoch_max"),
             F.count("raft_index").alias("with_index"),
+            F.count(F.expr("if(outcome = 'ok', raft_term, null)")).alias("with_term"),
             F.count("tries").alias("with_tries"),
             F.count(F.when(F.col("t_cmp") < F.col("t_inv"), 1)).alias("ended"),
             F.min("t_inv").alias("t_min"),
@@ -249,6 +250,7 @@ def _read_delivery_facts(context: Context) -> None:
             F.count(F.when(again, 1)).alias("n_again"),
             F.count(F.when(letter, 1)).alias("n_dlq"),
             F.count(F.when(F.col("auditor"), 1)).alias("audited"),
+            F.count(F.when(F.col("pos") > 0, 1)).alias("behind"),
             *_empty(*dict.fromkeys((*POLLED, *CALLED))),
         )
         .collect()

@@ -22,7 +22,14 @@ from chaos.history.arrow import arrow_schema
 from chaos.history.domains import SPANS, TOLERANCE, TOLERANCE_MAX_NS
 from chaos.history.tables import TABLES
 from spark.schema import struct_type
-from spark.validation import look_through, odd_members, unlike_clocks, usable_members
+from spark.validation import (
+    Span,
+    joined,
+    look_through,
+    odd_members,
+    unlike_clocks,
+    usable_members,
+)
 
 INPUT_TABLES: Final = (
     "sends",
@@ -56,8 +63,19 @@ class TableFiles:
     files: tuple[Path, ...]
     schemas: tuple[pa.Schema, ...]
     rows: int
-    latest: int = 0
-    """The latest time in it, of the run's one clock; 0 if it has none."""
+    span: Span | None = None
+    """The earliest and the latest time in it, of the run's one clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some sends of a history, and what became of them.
+
+    Those that began ``after`` a time, or had ended ``before`` one, with what was read by then.
+    """
+
+    after: int | None = None
+    before: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +86,8 @@ class History:
     run: dict[str, Any]
     tables: dict[str, TableFiles] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    part: Part | None = None
+    """What of it is judged; None: all."""
     named: str = ""
     """The one run id that all sends name, where run.json has none."""
 
@@ -118,8 +138,8 @@ def open_history(path: Path) -> History:
         files = _files_of(path, name)
         if files:
             _open_table(history, name, files)
-    latest = {name: table.latest for name, table in history.tables.items() if table.latest}
-    history.problems += [f"{path / 'tables'}: {line}" for line in unlike_clocks(latest)]
+    spans = {name: table.span for name, table in history.tables.items() if table.span}
+    history.problems += [f"{path / 'tables'}: {line}" for line in unlike_clocks(spans)]
     recorded = history.run.get("tables")
     for name in recorded if isinstance(recorded, list) else ():
         if not _files_of(path, str(name)):
@@ -151,7 +171,7 @@ def _files_of(path: Path, name: str) -> list[Path]:
 
 
 def _open_table(history: History, name: str, files: list[Path]) -> None:
-    schemas, rows, latest = [], 0, 0
+    schemas, rows, span = [], 0, None
     for file in files:
         try:
             with pq.ParquetFile(file) as parquet:
@@ -167,24 +187,24 @@ def _open_table(history: History, name: str, files: list[Path]) -> None:
             continue
         complaints = _misread(file, name, schema)
         if not complaints:
-            complaints, last = _impossible(file, name, schema)
-            latest = max(latest, last)
+            complaints, seen = _impossible(file, name, schema)
+            span = joined(span, seen)
         history.problems += [f"{file}: {line}" for line in complaints]
         if complaints:
             continue
         schemas.append(schema)
     if len(schemas) == len(files):
         history.tables[name] = TableFiles(
-            name=name, files=tuple(files), schemas=tuple(schemas), rows=rows, latest=latest
+            name=name, files=tuple(files), schemas=tuple(schemas), rows=rows, span=span
         )
 
 
-def _impossible(file: Path, name: str, schema: pa.Schema) -> tuple[list[str], int]:
-    """Return what no history can say, and the latest time; a broken page is such a thing."""
+def _impossible(file: Path, name: str, schema: pa.Schema) -> tuple[list[str], Span | None]:
+    """Return what no history can say, and the span of its times; so may be a broken page."""
     try:
         return look_through(file, name, schema)
     except (OSError, pa.ArrowException) as error:
-        return [f"its data cannot be read: {_first_line(error)}"], 0
+        return [f"its data cannot be read: {_first_line(error)}"], None
 
 
 def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
@@ -241,7 +261,24 @@ def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.unionByName(part)
-    return _widened(whole, name, history.tolerance)
+    rows = _widened(whole, name, history.tolerance)
+    return rows if history.part is None else _part_of(session, history, name, rows)
+
+
+def _part_of(session: SparkSession, history: History, name: str, rows: DataFrame) -> DataFrame:
+    """Return the rows of a table that speak of the sends in a part of the history."""
+    part = history.part
+    assert part is not None, "asked only of a part"
+    if name == "sends":
+        return rows.filter(
+            f"t_inv > {part.after}" if part.before is None else f"t_cmp < {part.before}"
+        )
+    if name not in {"deliveries", "acks", "txn"}:
+        return rows
+    if part.before is not None and name == "deliveries":
+        rows = rows.filter(f"t_recv < {part.before}")
+    keys = read_table(session, history, "sends").select("msg_key").distinct()
+    return rows.join(keys, "msg_key", "left_semi").select(*rows.columns)
 
 
 def _widened(table: DataFrame, name: str, tolerance: int) -> DataFrame:

@@ -55,6 +55,7 @@ from spark.checks.transactions import (
 from spark.checks.unseen import check_lag, check_passed
 from spark.context import Context, load_context
 from spark.contract import Promise, evaluate_contract
+from spark.excuses import excuse_less
 from spark.history import History
 from spark.log_entries import LogEntries, load_log_entries, missing_nodes, promised_copies
 from spark.message_outcomes import MessageOutcomes, load_outcomes
@@ -168,6 +169,8 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
     results = _check(steps, wanted, context, laid.outcomes, entries)
     promises = _promises(history.run, entries)
     contract = evaluate_contract(history.run, context.faults if context else [], promises)
+    if context is not None:
+        steps.run("excuses", lambda: excuse_less(context, contract, results))
     problems = [*history.problems, *steps.failures]
     told = problems if context is None or "A48" not in wanted else []
     return Report(

@@ -137,7 +137,10 @@ def _delivery_rows(context: Context) -> DataFrame:
         F.col("own") & F.col("msg_key").isNotNull() & F.col("topic").isin(list(context.topics))
         | F.col("own") & F.col("msg_key").isNotNull() & F.col("copied")
     )
-    masks = (context.group_mask(i).alias(f"seen_{i}") for i in range(context.mask_count))
+    numbers = range(context.mask_count)
+    masks = [context.group_mask(i).alias(f"seen_{i}") for i in numbers]
+    # A dead letter is no delivery of the message itself.
+    masks += [F.when(plain, context.group_mask(i)).alias(f"given_{i}") for i in numbers]
     where = F.when(
         ~F.col("copied"), place(F.col("topic"), F.col("queue_id"), F.col("queue_offset"))
     )
@@ -158,11 +161,13 @@ def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
     where = F.when(
         F.col("queue_offset").isNotNull(), F.xxhash64("topic_h", "queue_id", "queue_offset")
     )
+    # Where replicas differ at an index nobody knows its place: A34, A35.
+    agreed = F.when(F.expr("cid_min = cid_max"), where)
     return entries.filter(F.col("msg_key").isNotNull() & known).select(
         "msg_key",
         F.lit(1).alias("n_log"),
         F.col("holders").alias("held"),
-        where.alias("place"),
+        agreed.alias("place"),
         _sight(where).alias("sight"),
         F.xxhash64("group", "index").alias("step"),
     )
@@ -173,8 +178,9 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
         return F.coalesce(F.sum(name), F.lit(0)).cast("long").alias(name)
 
     masks = (
-        F.coalesce(F.bit_or(f"seen_{i}"), F.lit(0).cast("long")).alias(f"seen_{i}")
+        F.coalesce(F.bit_or(f"{name}_{i}"), F.lit(0).cast("long")).alias(f"{name}_{i}")
         for i in range(context.mask_count)
+        for name in ("seen", "given")
     )
     return rows.groupBy("msg_key").agg(
         *(total(name) for name in _COUNTED),
@@ -203,7 +209,8 @@ def _flag(context: Context, folded: DataFrame, too_few: Column) -> DataFrame:
         seen = F.col(f"seen_{chunk}")
         owed = case_of(F.col("topic_no"), _owed_masks(context, chunk), 0).cast("long")
         missing = missing | (seen.bitwiseAND(owed) != owed)
-        seen_count = seen_count + F.bit_count(seen.bitwiseAND(F.lit(_plain_mask(context, chunk))))
+        given = F.col(f"given_{chunk}").bitwiseAND(F.lit(_plain_mask(context, chunk)))
+        seen_count = seen_count + F.bit_count(given)
     current = {
         number: context.topics[name].epoch_max
         for (name, _), number in context.classes.items()

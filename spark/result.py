@@ -87,6 +87,8 @@ class Verdict:
 
 def _excess(result: CheckResult, contract: Contract) -> str:
     """Return how a check found more than the witnessed faults explain; empty if it did not."""
+    if apart := result.details.get("not_excused"):
+        return f" ({apart})"
     lost = int(result.details.get("most_of_a_group", result.count))
     allowed = Allowance(why="; ".join(contract.reasons), messages_max=contract.messages_max)
     more = beyond(allowed, lost)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from chaos.history.arrow import arrow_type
 from chaos.history.domains import (
+    BEGIN_NS,
     CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
@@ -33,6 +34,8 @@ from chaos.history.domains import (
 )
 from chaos.history.tables import TABLES, Column
 
+Span = tuple[int, int]
+"""The earliest and the latest of some times (ns), where any is known."""
 _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "nodes": ((list, dict, int), "a list of names"),
     "problems": ((list,), "a list of lines"),
@@ -58,7 +61,7 @@ class ColumnLook:
         self.least = LEAST.get((table, column.name))
         self.is_tries = (table, column.name) == ("sends", "tries")
         self.is_clock = CLOCKS.get(table) == column.name
-        self.latest = 0
+        self.span: Span | None = None
         self._rows = 0
         self._bad: dict[str, tuple[int, object, int]] = {}
         """By rule: the first row, its value, and how many rows break it."""
@@ -89,7 +92,9 @@ class ColumnLook:
                 if word not in TRIES:
                     self._bad.setdefault("try", (self._rows, word, 1))
         if self.is_clock:
-            self.latest = max(self.latest, pc.max(values).as_py() or 0)
+            known = pc.min_max(pc.filter(values, pc.greater(values, 0))).as_py()
+            if known["max"] is not None:
+                self.span = joined(self.span, (known["min"], known["max"]))
         self._rows += len(values)
 
     def complaints(self) -> Iterator[str]:
@@ -115,8 +120,8 @@ class ColumnLook:
         self._bad[rule] = (row, value, before + number)
 
 
-def look_through(file: Path, table: str, schema: pa.Schema) -> tuple[list[str], int]:
-    """Return what is wrong with the values in a file, and the latest time of its clock.
+def look_through(file: Path, table: str, schema: pa.Schema) -> tuple[list[str], Span | None]:
+    """Return what is wrong with the values in a file, and the span of its clock.
 
     Errors: OSError, pa.ArrowException if the file cannot be read.
     """
@@ -124,25 +129,40 @@ def look_through(file: Path, table: str, schema: pa.Schema) -> tuple[list[str], 
     looks = [ColumnLook(table, column) for column in TABLES[table] if column.name in given]
     looks = [look for look in looks if look.is_ruled]
     if not looks:
-        return [], 0
+        return [], None
     names = [look.column.name for look in looks]
     with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         for batch in parquet.iter_batches(columns=names):
             for look in looks:
                 look.see(batch.column(look.column.name))
     lines = [line for look in looks for line in look.complaints()]
-    return lines, max((look.latest for look in looks), default=0)
+    spans = [look.span for look in looks if look.span is not None]
+    return lines, spans[0] if spans else None
 
 
-def unlike_clocks(latest: dict[str, int]) -> list[str]:
-    """Return a line for each table whose times are of another unit than those of ``sends``."""
-    base = latest.get("sends", 0)
+def joined(one: Span | None, other: Span | None) -> Span | None:
+    """Return the span from the begin of the earlier to the end of the later."""
+    spans = [span for span in (one, other) if span is not None]
+    if not spans:
+        return None
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def unlike_clocks(spans: dict[str, Span]) -> list[str]:
+    """Return a line for each table whose times are of another unit than those of ``sends``.
+
+    One that begins about where sends do, and ends early, is of their unit.
+    """
+    if "sends" not in spans:
+        return []
+    first, last = spans["sends"]
+    first = max(first, BEGIN_NS)
     found = []
-    for table, value in sorted(latest.items()):
-        low, high = sorted((base, value))
-        if low > 0 and high > UNITS_APART * low:
+    for table, (begin, end) in sorted(spans.items()):
+        factors = [max(a, b) / min(a, b) for a, b in ((first, begin), (last, end))]
+        if table != "sends" and min(factors) > UNITS_APART:
             found.append(
-                f"{table}.{CLOCKS[table]} goes up to {value}, sends.t_inv to {base}: two units or"
+                f"{table}.{CLOCKS[table]} goes up to {end}, sends.t_inv to {last}: two units or"
                 " two clocks; all times are nanoseconds of one monotonic clock"
             )
     return found

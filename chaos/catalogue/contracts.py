@@ -20,6 +20,14 @@ DURABILITIES: Final = (QUORUM, PAIR, MASTER, IN_SYNC, NONE)
 """What ``durability`` in the contract of run.json may say."""
 
 
+AFTER: Final = ("A1", "A11", "A13", "A14", "A15", "A27", "A55", "A57")
+"""Checks of loss that are asked again of what was sent after the faults that took disks."""
+BEFORE: Final = ("A11", "A13", "A14", "A15")
+"""Those that need no end of the run: asked again of what was sent and read before these faults."""
+SETTLED_NS: Final = 10_000_000_000
+"""So long after such a fault what is sent may still lie where lost messages did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeEntry:
     """One way to replicate, as ``--mode`` names it."""

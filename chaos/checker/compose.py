@@ -22,6 +22,7 @@ from chaos.checker.effects import (
     check_minimum_evidence,
 )
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
+from chaos.checker.excuses import excused_less
 from chaos.checker.leadership import check_completeness, check_old_terms, check_stale
 from chaos.checker.logs import check_committed, check_log_matching
 from chaos.checker.masters import check_masters
@@ -141,6 +142,7 @@ def check_history(history: History) -> Verdict:
     allowed, counts = Allowance(), {}
     try:
         allowed = allowed_loss(history)
+        results = excused_less(history, results, CHECKS) if allowed.why else results
         counts = count(history, results)
     except Exception as error:  # noqa: BLE001 - the checks that were made stand
         why = f"contract and counts: {type(error).__name__}: {error}"
@@ -169,7 +171,9 @@ def decide(
         line = f"{one.check} {one.count}: {one.summary}"
         if allowed is None or not allowed.why or one.check not in EXCUSABLE:
             bad.append(line)
-        elif more := beyond(allowed, int(one.details.get("most_of_a_group", one.count))):
+        elif more := one.details.get("not_excused") or beyond(
+            allowed, int(one.details.get("most_of_a_group", one.count))
+        ):
             bad.append(f"{line}; {allowed.why}; {more}")
         else:
             beyond_contract.append(f"{line}; expected loss: {allowed.why}")

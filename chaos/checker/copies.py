@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from chaos.catalogue.checks import CRIT
-from chaos.checker.model import INVALID, History, Place, Result, Row, is_copy, result
+from chaos.checker.model import INVALID, History, Place, Replica, Result, Row, is_copy, result
 from chaos.history.segment import EntryRow
 
 QueuePlace = tuple[str | None, int | None, int | None]
@@ -21,8 +21,13 @@ def check_duplicates(history: History) -> Result:
     for delivery in history.own:
         if delivery["msg_key"] is not None and not is_copy(delivery):
             places[delivery["msg_key"]].add(_queue_place(delivery))
-    for row, _ in _committed_messages(history):
-        if row.msg_key is not None:
+    contents: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for row, replica in _committed_messages(history):
+        contents[replica.group, row.entry_index].add(row.entry_crc)
+    for row, replica in _committed_messages(history):
+        # Where replicas differ at an index nobody knows its place: A34, A35.
+        is_agreed = len(contents[replica.group, row.entry_index]) == 1
+        if row.msg_key is not None and is_agreed:
             places[row.msg_key].add((row.topic, row.queue_id, row.queue_offset))
     twice = {key: held for key, held in places.items() if len(held) > 1 and key in history.by_key}
     found = []
@@ -43,7 +48,8 @@ def check_offsets(history: History) -> Result:
     """A15: one offset of a queue is different messages to different observers.
 
     Observers: acknowledged sends, every delivery, what replicas committed. Also: a message that
-    was acknowledged or delivered at a place where it does not lie, by the logs.
+    was acknowledged or delivered at a place where it does not lie, by the logs; or, where no whole
+    logs tell, by its deliveries.
     """
     views = _Views()
     for send in history.ok_sends:
@@ -104,8 +110,8 @@ def _misplaced(history: History) -> list[Row]:
 
     Said only of messages that the logs, which are whole, hold elsewhere.
     """
-    if any(replica.first_index > 0 for replica in history.replicas):
-        return []
+    if not _are_whole(history):
+        return _elsewhere(history)
     held: dict[int, set[Place]] = defaultdict(set)
     known: set[Place] = set()
     for replica in history.replicas:
@@ -126,16 +132,47 @@ def _misplaced(history: History) -> list[Row]:
                 f"message {key} was {what} at {where}, where no log has anything; it lies at "
                 f"{there[0]}/{there[2]}@{there[3]}"
             )
-            found.setdefault((key, place), {"msg_key": key, "place": where, "explain": explain})
+            found.setdefault((key, place), {"key": where, "msg_key": key, "explain": explain})
     return list(found.values())
+
+
+def _are_whole(history: History) -> bool:
+    """Tell whether there are logs, and each has its beginning."""
+    return bool(history.replicas) and all(one.first_index <= 0 for one in history.replicas)
+
+
+def _elsewhere(history: History) -> list[Row]:
+    """Return messages that never came from where they were acknowledged, but from elsewhere.
+
+    Said only of what then would lie at more places than attempts were made to send it.
+    """
+    seen: dict[int, set[Place | None]] = defaultdict(set)
+    for row in history.own:
+        if row["msg_key"] is not None and not is_copy(row):
+            seen[row["msg_key"]].add(history.place(row))
+    told: dict[int, set[Place]] = defaultdict(set)
+    for send in history.ok_sends:
+        place = history.place(send)
+        if place is not None and send["msg_key"] in seen:
+            told[send["msg_key"]].add(place)
+    found = []
+    for key, places in sorted(told.items()):
+        attempts = sum(max(1, send.get("attempts") or 1) for send in history.by_key[key])
+        there = {place for place in seen[key] if place is not None}
+        is_known = len(there) == len(seen[key])
+        if is_known and not places & there and len(places | there) > attempts:
+            where, other = (f"{at[0]}/{at[2]}@{at[3]}" for at in (min(places), min(there)))
+            explain = f"message {key} was acknowledged at {where}, and came only from {other}"
+            found.append({"key": where, "msg_key": key, "explain": explain})
+    return found
 
 
 def _placed_entries(history: History) -> Iterator[tuple[Place, EntryRow, str]]:
     """Yield (place, entry, node) of committed messages."""
-    for row, node in _committed_messages(history):
+    for row, replica in _committed_messages(history):
         place = _place_in_log(history, row)
         if place is not None:
-            yield place, row, node
+            yield place, row, replica.node
 
 
 def _place_in_log(history: History, row: EntryRow) -> Place | None:
@@ -148,12 +185,12 @@ def _place_in_log(history: History, row: EntryRow) -> Place | None:
     return row.topic, high, row.queue_id, row.queue_offset
 
 
-def _committed_messages(history: History) -> Iterator[tuple[EntryRow, str]]:
-    """Yield (entry, node) of the run's topics' messages that replicas committed, undamaged."""
+def _committed_messages(history: History) -> Iterator[tuple[EntryRow, Replica]]:
+    """Yield (entry, its replica) of messages of the run's topics, committed and undamaged."""
     for replica in history.replicas:
         for row in replica.committed():
             if row.type == "message" and row.crc_ok and row.topic in history.epochs:
-                yield row, replica.node
+                yield row, replica
 
 
 def _queue_place(row: Row) -> QueuePlace:

@@ -1,35 +1,53 @@
 """What replicas noted and said of themselves, against the rules of Raft: A30 to A33, A35 (iii).
 
-Events (``raft_event``) are ordered by node and ``seq``, which goes on over restarts. Statuses
-(``raft_probe``) are compared only where one had ended before the next began. A node whose disk a
-witnessed fault wiped or restored has lost its memory by contract: its terms are not compared.
+Events (``raft_event``) are ordered by node and ``seq``, which goes on over restarts. A status
+(``raft_probe``) is compared with the last that had ended before it was asked for. A node may be of
+several groups, which have terms, votes and logs of their own. One whose disk a witnessed fault
+wiped or restored has lost its memory by contract: its terms are not compared.
 
 Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election Safety).
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.faults import forgets
-from chaos.checker.model import IDLE, NOT_CHECKED, History, Result, Row, result
+from chaos.checker.model import (
+    IDLE,
+    NOT_CHECKED,
+    History,
+    Result,
+    Row,
+    lacking,
+    result,
+    undecided,
+)
 
-"""Parts of the kinds of faults that take a node's memory."""
+Line = tuple[str | int | None, ...]
+"""What tells apart rows that are not compared: node and group, and the life of the node."""
 
 
 def check_leaders(history: History) -> Result:
-    """A30: a term has one leader, by what nodes noted and by what they answered."""
-    if not (history.raft_events or history.probes):
+    """A30: a term has one leader, by what nodes noted and answered, and by who acknowledged."""
+    noted = [row for row in history.raft_events if row["kind"] == "become_leader"]
+    acknowledged = _acknowledged(history)
+    if not (history.raft_events or history.probes or acknowledged):
         return _not_checked("A30")
+    if missing := lacking("raft_event", noted, "term"):
+        return undecided("A30", f"needs {missing} of leaders")
     leaders: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)
-    for row in history.raft_events:
-        if row["kind"] == "become_leader":
-            leaders[row.get("group") or 0, row["term"]][row["node"]] = None
+    for row in noted:
+        leaders[row.get("group") or 0, row["term"]][row["node"]] = None
     for row in _answers(history):
         if (row.get("role") or "").lower() == "leader" and row.get("term") is not None:
             leaders[row.get("group") or 0, row["term"]][row["node"]] = None
+    for send in acknowledged:
+        leaders[send.get("raft_group") or 0, send["raft_term"]][send["node"]] = None
     found = [
         {
+            "key": f"{group}:{term}",
             "group": group,
             "term": term,
             "explain": f"term {term} has {len(nodes)} leaders: {', '.join(sorted(nodes))}",
@@ -40,27 +58,55 @@ def check_leaders(history: History) -> Result:
     return result("A30", found, f"{len(leaders)} terms had a leader")
 
 
-def check_votes(history: History) -> Result:
-    """A31: a node votes for one candidate a term, itself included, over all its lives."""
-    if not history.raft_events:
-        return _not_checked("A31")
-    votes: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
-    for row in history.raft_events:
-        if row["kind"] == "vote_granted" and row["peer"] is not None:
-            votes[row["node"], row["term"]][row["peer"]] = None
-        elif row["kind"] == "become_candidate":
-            votes[row["node"], row["term"]][row["node"]] = None
-    wiped = set(_wiped(history))
-    found = [
-        {
-            "node": node,
-            "term": term,
-            "explain": f"{node} voted in term {term} for {', '.join(sorted(candidates))}",
-        }
-        for (node, term), candidates in sorted(votes.items())
-        if len(candidates) > 1 and node not in wiped
+def _acknowledged(history: History) -> list[Row]:
+    """Return the sends of which is known which node acknowledged them in which term.
+
+    Producers may call nodes otherwise than nodes do themselves: then nothing is known.
+    """
+    names = {row["node"] for row in (*history.raft_events, *history.probes)}
+    return [
+        send
+        for send in history.ok_sends
+        if send.get("raft_term") is not None
+        and send.get("node") is not None
+        and (not names or send["node"] in names)
     ]
-    return result("A31", found, f"{len(votes)} votes, each the only one of its node and term")
+
+
+def check_votes(history: History) -> Result:
+    """A31: a node votes for one candidate a term, itself included, over all its lives.
+
+    By what it noted, and by what it answered; each by itself, for names may differ.
+    """
+    cast = [
+        row
+        for row in history.raft_events
+        if row["kind"] == "become_candidate"
+        or (row["kind"] == "vote_granted" and row["peer"] is not None)
+    ]
+    told = [r for r in _answers(history) if r.get("voted_for") and r.get("term") is not None]
+    if not history.raft_events and not told:
+        return _not_checked("A31")
+    if missing := lacking("raft_event", cast, "term"):
+        return undecided("A31", f"needs {missing} of votes")
+    noted: dict[tuple[str, int, int], dict[str, None]] = defaultdict(dict)
+    answered: dict[tuple[str, int, int], dict[str, None]] = defaultdict(dict)
+    for row in cast:
+        candidate = row["peer"] if row["kind"] == "vote_granted" else row["node"]
+        noted[row["node"], row.get("group") or 0, row["term"]][candidate] = None
+    for row in told:
+        answered[row["node"], row.get("group") or 0, row["term"]][row["voted_for"]] = None
+    wiped = set(_wiped(history))
+    found = []
+    for at in sorted(noted.keys() | answered.keys()):
+        twice = [votes for votes in (noted.get(at, {}), answered.get(at, {})) if len(votes) > 1]
+        if twice and at[0] not in wiped:
+            words = ", ".join(sorted({name for votes in twice for name in votes}))
+            explain = f"{at[0]} voted in term {at[2]} for {words}"
+            key = f"{at[0]}:{at[2]}"
+            found.append({"key": key, "node": at[0], "term": at[2], "explain": explain})
+    votes = len(noted.keys() | answered.keys())
+    return result("A31", found, f"{votes} votes, each the only one of its node and term")
 
 
 def check_terms(history: History) -> Result:
@@ -73,20 +119,18 @@ def check_terms(history: History) -> Result:
         for row in history.raft_events
         if row["kind"] != "append" and row["node"] not in wiped and row["term"] is not None
     ]
+    if missing := lacking("raft_event", kept, "seq"):
+        return undecided("A32", f"needs {missing}")
     found = [
         _fall(row["node"], "term", before["term"], row["term"], f"event {row['seq']}")
-        for before, row in _steps(kept, by=lambda row: (row["node"],))
+        for before, row in _steps(kept, by=_member)
         if row["term"] < before["term"]
     ]
     answers = [
         row for row in _answers(history)
         if row["node"] not in wiped and row.get("term") is not None
     ]  # fmt: skip
-    found += [
-        _fall(row["node"], "term", before["term"], row["term"], f"answer at {row['t0']}")
-        for before, row in _sequential(answers, by=lambda row: (row["node"],))
-        if row["term"] < before["term"]
-    ]
+    found += _falls_of_answers(answers, "term", "term", by=_member)
     return result("A32", found, "terms rise")
 
 
@@ -95,6 +139,8 @@ def check_commits(history: History) -> Result:
     if not (history.raft_events or history.probes):
         return _not_checked("A33")
     commits = [row for row in history.raft_events if row["kind"] == "commit"]
+    if missing := lacking("raft_event", commits, "seq", "index"):
+        return undecided("A33", f"needs {missing} of commits")
     found = [
         _fall(row["node"], "commit index", before["index"], row["index"], f"event {row['seq']}")
         for before, row in _steps(commits, by=_life)
@@ -102,11 +148,7 @@ def check_commits(history: History) -> Result:
     ]
     for name in ("commit", "applied"):
         told = [row for row in _answers(history) if row.get(name) is not None]
-        found += [
-            _fall(row["node"], f"{name} index", before[name], row[name], f"answer at {row['t0']}")
-            for before, row in _sequential(told, by=_life)
-            if row[name] < before[name]
-        ]
+        found += _falls_of_answers(told, name, f"{name} index", by=_life)
     return result("A33", found, "commit and applied index rise")
 
 
@@ -116,16 +158,17 @@ def find_cut_commits(history: History) -> list[Row]:
     It cut its log there, or it began again with a log that ends before. A kill takes nothing that
     was written; a fault of the node's disk, or a loss of power, excuses the latter.
     """
-    highest: dict[str, int] = {}
+    highest: dict[Line, int] = {}
     found: list[Row] = []
     spoiled = history.damaged_nodes | set(_wiped(history))
-    for row in sorted(history.raft_events, key=_in_order):
+    known = [row for row in history.raft_events if row["seq"] is not None]
+    for row in sorted(known, key=_in_order):
         node, index, kind = row["node"], row["index"], row["kind"]
         if index is None:
             continue
-        committed = highest.get(node, -1)
+        committed = highest.get(_member(row), -1)
         if kind == "commit":
-            highest[node] = max(committed, index)
+            highest[_member(row)] = max(committed, index)
             continue
         if kind == "truncate" and index <= committed:
             what = f"cut its log at {index}"
@@ -151,31 +194,45 @@ def _in_order(row: Row) -> tuple[str, int]:
     return row["node"], row["seq"]
 
 
-def _life(row: Row) -> tuple[str, str | None]:
-    return row["node"], row.get("boot_id")
+def _member(row: Row) -> Line:
+    return row["node"], row.get("group") or 0
 
 
-def _steps(
-    rows: Iterable[Row], *, by: Callable[[Row], tuple[str | None, ...]]
-) -> Iterator[tuple[Row, Row]]:
-    """Yield each row with the one before it in the same group, in the order of events."""
-    last: dict[tuple[str | None, ...], Row] = {}
+def _life(row: Row) -> Line:
+    return row["node"], row.get("group") or 0, row.get("boot_id")
+
+
+def _steps(rows: Iterable[Row], *, by: Callable[[Row], Line]) -> Iterator[tuple[Row, Row]]:
+    """Yield each row with the one before it on the same line, in the order of events."""
+    last: dict[Line, Row] = {}
     for row in sorted(rows, key=_in_order):
         if by(row) in last:
             yield last[by(row)], row
         last[by(row)] = row
 
 
-def _sequential(
-    rows: Iterable[Row], *, by: Callable[[Row], tuple[str | None, ...]]
-) -> Iterator[tuple[Row, Row]]:
-    """Yield each answer with the one before it, where that had ended before this was asked for."""
-    last: dict[tuple[str | None, ...], Row] = {}
-    for row in sorted(rows, key=lambda row: (row["node"], row["t0"])):
-        before = last.get(by(row))
-        if before is not None and before.get("t1") is not None and before["t1"] < row["t0"]:
-            yield before, row
-        last[by(row)] = row
+def _falls_of_answers(
+    rows: Iterable[Row], column: str, what: str, *, by: Callable[[Row], Line]
+) -> list[Row]:
+    """Return where an answer is less than the last that had ended before it was asked for."""
+    lines: dict[Line, list[Row]] = defaultdict(list)
+    for row in rows:
+        lines[by(row)].append(row)
+    found = []
+    for answers in lines.values():
+        ended = sorted((r["t1"], r[column]) for r in answers if r.get("t1") is not None)
+        for row in sorted(answers, key=lambda row: int(row["t0"])):
+            before = _last_ended(ended, row["t0"])
+            if before is not None and row[column] < before:
+                found.append(
+                    _fall(row["node"], what, before, row[column], f"answer at {row['t0']}")
+                )
+    return found
+
+
+def _last_ended(ended: Sequence[tuple[int, int]], t: int) -> int | None:
+    at = bisect_left(ended, (t,)) - 1
+    return None if at < 0 else ended[at][1]
 
 
 def _wiped(history: History) -> Iterator[str]:
@@ -185,7 +242,8 @@ def _wiped(history: History) -> Iterator[str]:
 
 
 def _fall(node: str, what: str, before: int, after: int, where: str) -> Row:
-    return {"node": node, "explain": f"{node}: {what} fell from {before} to {after} ({where})"}
+    explain = f"{node}: {what} fell from {before} to {after} ({where})"
+    return {"key": f"{node}:{where}", "node": node, "explain": explain}
 
 
 def _not_checked(check: str) -> Result:

@@ -61,7 +61,8 @@ def check_completeness(history: History) -> Result:
                 f"{node} leads term {term} with a log that ended at {last}, and up to {before} "
                 "was committed before"
             )
-            found.append({"node": node, "term": term, "explain": explain})
+            key = f"{node}:{term}"
+            found.append({"key": key, "node": node, "term": term, "explain": explain})
     summary = f"{len(reached)} leaders, {len(found)} lacked what was committed"
     return result("A36", found, summary, leaders=len(reached))
 
@@ -100,7 +101,8 @@ def check_old_terms(history: History) -> Result:
                 f"{row['node']} leads term {row['term']} and committed up to {row['index']} "
                 f"(event {row['seq']}); its entries of that term {said}"
             )
-            found.append({"node": row["node"], "term": row["term"], "explain": explain})
+            key = f"{row['node']}:{row['term']}"
+            found.append({"key": key, "node": row["node"], "term": row["term"], "explain": explain})
     summary = f"{len(since)} leaders, {len(found)} commits before an entry of their own"
     return result("A37", found, summary, leaders=len(since))
 

@@ -240,7 +240,7 @@ def check_corrupt(history: History) -> Result:
         known = {send["body_hash"] for send in sends} - {None}
         if key is None or (known and row["body_hash"] not in known):
             seen = _seen(row, f"has another body than was sent (op {sends[0]['op_id']})")
-            found.setdefault(sends[0]["msg_key"], seen)
+            found.setdefault(sends[0]["msg_key"], seen | {"key": str(sends[0]["msg_key"])})
     return result("A6", list(found.values()), f"{len(found)} bodies differ")
 
 

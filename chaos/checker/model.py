@@ -262,9 +262,15 @@ def result(check: str, found: Sequence[Row], summary: str, **details: object) ->
         severity=severity,
         count=len(found),
         summary=summary,
-        evidence=list(found[:EVIDENCE_MAX]),
+        evidence=[row | {"key": _key_of(row)} for row in found[:EVIDENCE_MAX]],
         details=details,
     )
+
+
+def _key_of(row: Row) -> str:
+    """Return by what both checkers name an anomaly: most are of a message, some of a place."""
+    names = ("key", "msg_key", "place", "subject", "process", "topic", "epoch")
+    return str(next((row[name] for name in names if row.get(name) is not None), ""))
 
 
 def undecided(check: str, why: str, **details: object) -> Result:

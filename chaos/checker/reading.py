@@ -1,16 +1,31 @@
 """In which order groups read: A13 A14 A17.
 
-A poll that goes back, a poll that skips, and an orderly group whose calls overlap or whose shards
-come in another order than they were sent. Only the first delivery of a place to a group counts:
-what comes again is for A9 to judge. Source: spec/proof.md A13, A14, A17; 3.0 (prefix maximum).
+A poll that goes back, a poll that skips, and an orderly group whose calls overlap, whose shards
+come in another order than they were sent, or which is given more before what it refused. Of polls
+only the first delivery of a place to a group counts: what comes again is for A9 to judge.
+Source: spec/proof.md A13, A14, A17; 3.0 (prefix maximum).
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
+from typing import Any
 
-from chaos.checker.model import History, Place, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import (
+    History,
+    Place,
+    Result,
+    Row,
+    is_copy,
+    lacking,
+    result,
+    unchecked,
+    undecided,
+)
 
+Queue = tuple[str, str, int]
+"""Group, topic, queue."""
 Reader = tuple[str, str, int, str, int, int]
 """Group, consumer, generation, topic, epoch, queue: one stretch of reading forwards."""
 POLLED = ("consumer", "generation", "t_fetch_inv")
@@ -19,7 +34,10 @@ _NEVER = -(1 << 62)
 
 
 def check_backwards(history: History) -> Result:
-    """A13: what a consumer polled later of a queue lies before what it had polled there."""
+    """A13: what a consumer polled later of a queue lies before what it had polled there.
+
+    So does what stands behind it in one call.
+    """
     stretches = _polls(history, "A13")
     if isinstance(stretches, Result):
         return stretches
@@ -33,7 +51,27 @@ def check_backwards(history: History) -> Result:
                     explain = f"{reader[1]} polled {_at(reader, offset)} after @{highest}"
                     found.append({"place": _at(reader, offset), "explain": explain})
             highest = max(highest, *offsets)
+    found += _turned_calls(history)
     return result("A13", found, f"{len(found)} polls went back in a queue")
+
+
+def _turned_calls(history: History) -> Iterator[Row]:
+    """Yield what stands in a call behind a message of its queue that lies behind it."""
+    calls: dict[tuple[Reader, int, int], list[tuple[int, int]]] = defaultdict(list)
+    for row in history.placed:
+        place = history.place(row)
+        told = all(row.get(name) is not None for name in (*POLLED, "op_id", "pos"))
+        if place is not None and told and not row.get("auditor") and not row.get("reconsume"):
+            topic, epoch, queue_id, offset = place
+            reader = (row["grp"], row["consumer"], row["generation"], topic, epoch, queue_id)
+            calls[reader, row["t_fetch_inv"], row["op_id"]].append((row["pos"], offset))
+    for (reader, _, op_id), rows in sorted(calls.items()):
+        highest = -1
+        for _, offset in sorted(rows):
+            if offset < highest:
+                explain = f"{reader[1]} had {_at(reader, offset)} behind @{highest} in call {op_id}"
+                yield {"place": _at(reader, offset), "explain": explain}
+            highest = max(highest, offset)
 
 
 def check_skips(history: History) -> Result:
@@ -107,7 +145,10 @@ def _polls(history: History, check: str) -> dict[Reader, list[Row]] | Result:
 
 
 def check_shards(history: History) -> Result:
-    """A17: an orderly group gets each shard in the order of its sends, in one call at a time."""
+    """A17: an orderly group gets each shard in the order of its sends, in one call at a time.
+
+    And of a queue nothing that lies behind a refused message, until that has come again.
+    """
     orderly = {group for group, mode in history.modes.items() if mode == "orderly"}
     rows = [row for row in history.to_groups if row["grp"] in orderly]
     if not rows:
@@ -118,6 +159,7 @@ def check_shards(history: History) -> Result:
         return undecided("A17", f"needs {', '.join(filter(None, missing))}")
     may_differ = history.clock_tolerance_ns
     found = [*_overlapping(rows, may_differ), *_overtaking(sends, rows, may_differ)]
+    found += _given_past(history, rows)
     return result("A17", found, f"{len(found)} times an orderly group was not served in order")
 
 
@@ -166,3 +208,49 @@ def _overtaking(sends: Sequence[Row], rows: Sequence[Row], may_differ: int) -> I
                 explain = f"message {key} of shard {shard} came to {group} after later ones"
                 yield {"msg_key": key, "explain": explain}
             waiting.append((at, key))
+
+
+def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield refused messages that came again only after one that lies behind them in their queue.
+
+    What never came again is A27's, and what was refused for the last time is passed over by rights.
+    """
+    calls: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
+    again: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for row in rows:
+        again[row["grp"], row["msg_key"]].append(row["t_proc_begin"])
+        if not is_copy(row):
+            queue = (row["grp"], row["topic"], row["queue_id"])
+            calls[queue].append((row["t_proc_begin"], row["queue_offset"]))
+    for line in (*again.values(), *calls.values()):
+        line.sort()
+    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if a["kind"] == "reset"}
+    for (*queue, at, key, t), _ in sorted(_refusals(history).items()):
+        grp, topic, queue_id = queue
+        times = again.get((grp, key), [])
+        came = bisect_right(times, t)
+        begun = calls.get((grp, topic, queue_id), [])
+        if came == len(times) or (grp, topic, queue_id) in reset:
+            continue
+        since = bisect_right(begun, (t + 2 * history.clock_tolerance_ns, 1 << 62))
+        past = [offset for _, offset in begun[since : bisect_left(begun, (times[came],))]]
+        if max(past, default=-1) > at:
+            explain = (
+                f"{grp} refused message {key} at {topic}/{queue_id}@{at}, and was given "
+                f"@{max(past)} before it came again"
+            )
+            yield {"msg_key": key, "explain": explain}
+
+
+def _refusals(history: History) -> dict[tuple[Any, ...], None]:
+    """Return what orderly groups refused at a known place, when, and are to get again."""
+    names = ("grp", "topic", "queue_id", "queue_offset", "msg_key", "t_inv")
+    found: dict[tuple[Any, ...], None] = {}
+    for ack in history.acks:
+        most, times = history.reconsume_max.get(ack["grp"]), ack.get("reconsume")
+        comes_again = most is None or (times is not None and times < most)
+        is_orderly = history.modes.get(ack["grp"]) == "orderly"
+        told = tuple(ack.get(name) for name in names)
+        if ack["kind"] == "nack" and is_orderly and comes_again and None not in told:
+            found[told] = None
+    return found

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 from chaos.checker.redelivery import BROKER_NS, unsettled
-from chaos.history.domains import EARLY_NS
+from chaos.history.domains import EARLY_NS, LETTERS_MORE
 
 Refused = tuple[str, int]
 """Group and message."""
@@ -71,7 +71,8 @@ def check_letters_twice(history: History) -> Result:
     """A29: more dead letters of one message than it was refused for the last time.
 
     Where a broker was at fault, or the lead changed, the answer to a message that was given back
-    (36) may be lost: its client gives it back once more, and there are two copies of one refusal.
+    (36) may be lost: its client gives it back once more, and there are two copies of one refusal,
+    or some more.
     """
     known = _letters(history, "A29")
     if isinstance(known, Result):
@@ -81,7 +82,7 @@ def check_letters_twice(history: History) -> Result:
     found = [
         _told(who, f"is {len(places)} dead letters of {{}}, refused {last[who]} times at last")
         for who, places in sorted(letters.items())
-        if last[who] and len(places) > last[who] and who not in doubtful
+        if last[who] and len(places) > last[who] + LETTERS_MORE * doubtful[who]
     ]
     return result("A29", found, f"{len(letters)} dead letters, {len(found)} more than once")
 
@@ -119,11 +120,11 @@ def _nacks(history: History) -> list[Row]:
     return [a for a in history.acks if a["kind"] == "nack" and a["msg_key"] is not None]
 
 
-def _given_back_in_doubt(history: History) -> set[Refused]:
-    """Return what was refused for the last time amid unrest: nobody knows how often it is there."""
+def _given_back_in_doubt(history: History) -> Counter[Refused]:
+    """Return how often each message was refused for the last time amid unrest."""
     unrest, most = list(unsettled(history)), history.reconsume_max
     near = BROKER_NS + 2 * history.clock_tolerance_ns
-    return {
+    return Counter(
         (ack["grp"], ack["msg_key"])
         for ack in _nacks(history)
         if ack["grp"] in most
@@ -131,7 +132,7 @@ def _given_back_in_doubt(history: History) -> set[Refused]:
         and any(
             one.start <= ack["t_inv"] + near and ack["t_inv"] <= one.end + near for one in unrest
         )
-    }
+    )
 
 
 def _letters(

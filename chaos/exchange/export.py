@@ -2,12 +2,14 @@
 
 ``jepsen-edn`` has an operation per send and per poll, with offsets; Jepsen looks over what is said
 besides (group, consumer, how far queues were read), and our import reads it. ``elle`` makes each
-queue a list: a send appends, and one read at the end says what lay in it. Copies in retry and dead
-letter queues, commits and logs have no place in either.
+queue a list: a send appends, and one read at the end says what lay in it. Faults and commits are
+operations of the nemesis (`chaos.exchange.besides`). Copies in retry and dead letter queues and
+logs have no place in either.
 Source: Jepsen's jepsen.tests.kafka; Elle's list-append.
 """
 
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,13 +20,15 @@ from typing import Any, Final
 from chaos.checker.messages import refused, where_found
 from chaos.checker.model import History, Row
 from chaos.checker.sends import WAITS
+from chaos.exchange.besides import CONTRACT, operations_besides
 from chaos.exchange.edn import Keyword, write_form
-from chaos.exchange.jepsen import CLOCKS, QUEUES, TAGS
+from chaos.exchange.jepsen import CLOCKS, COVERAGE, PROMISED, QUEUES, TAGS
 
 FORMATS: Final = ("jepsen-edn", "elle")
 _TYPE, _F, _VALUE, _PROCESS, _TIME, _INDEX = map(
     Keyword, ("type", "f", "value", "process", "time", "index")
 )
+_NEMESIS: Final = Keyword("nemesis")
 _SEND, _POLL, _TXN, _APPEND, _READ = map(Keyword, ("send", "poll", "txn", "append", "r"))
 FIRST_READER: Final = 1_000_000
 """Producers have numbers below, readers from here on."""
@@ -72,12 +76,17 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
     """
     refuse_target(out, force=force)
     steps, left_out = (_kafka if form == "jepsen-edn" else _elle)(history)
-    last = [_queues(history)] if form == "jepsen-edn" and history.drain else []
+    is_ours = form == "jepsen-edn"
+    last = [_queues(history)] if is_ours and history.drain else []
+    # Times that a clock tolerance moved may lie before the start: there is none below zero.
+    start = min([0, *(step.begun for step in steps)])
+    besides = _besides(history, start) if is_ours else iter(())
     work = out.with_name(f"{out.name}.partial")
     number = 0
     try:
         with work.open("w", encoding="utf-8") as lines:
-            for number, op in enumerate([*_numbered(steps), *last], start=1):
+            clients = heapq.merge(_numbered(steps, start), besides, key=lambda op: op[_TIME])
+            for number, op in enumerate(itertools.chain(clients, last), start=1):
                 lines.write(write_form({_INDEX: number - 1, **op}) + "\n")
         work.rename(out)
     finally:
@@ -138,8 +147,19 @@ def _queues(history: History) -> dict[object, object]:
         key = f"{row['topic']}/{row['queue_id']}"
         told[row["grp"]][key] = [row["min_off"], row["end_off"], bool(row["drained"])]
     info: dict[object, object] = {_TYPE: Keyword("info"), _F: Keyword(QUEUES), _VALUE: dict(told)}
-    info |= {_PROCESS: Keyword("nemesis"), Keyword(TAGS): history.subscriptions}
+    info |= {_PROCESS: _NEMESIS, Keyword(TAGS): history.subscriptions}
+    if history.coverage is not None:
+        info[Keyword(COVERAGE)] = history.coverage
+    kept = {name: history.contract[name] for name in CONTRACT if name in history.contract}
+    info[Keyword(PROMISED)] = kept
     return info | {Keyword(CLOCKS): history.clock_tolerance_ns}
+
+
+def _besides(history: History, start: int) -> Iterator[dict[object, object]]:
+    """Yield what was broken, and what consumers stated, as operations of the nemesis."""
+    for time, f, value in operations_besides(history, start):
+        about: dict[object, object] = {_TYPE: Keyword("info"), _F: Keyword(f), _TIME: max(0, time)}
+        yield about | {_PROCESS: _NEMESIS, _VALUE: value}
 
 
 def _elle(history: History) -> tuple[list[_Step], int]:
@@ -175,15 +195,13 @@ def _queue_orders(history: History) -> dict[str, list[int]]:
     return {key: [places[at] for at in sorted(places)] for key, places in queues.items()}
 
 
-def _numbered(steps: Iterable[_Step]) -> Iterator[dict[object, object]]:
+def _numbered(steps: Iterable[_Step], start: int) -> Iterator[dict[object, object]]:
     """Yield invocations and completions in the order of their times, each process with one open."""
     lines: list[tuple[int, int, int, dict[object, object]]] = []
     free: list[tuple[int, int]] = []
     readers: dict[tuple[Any, ...], tuple[int, int]] = {}
     producers = 0
     ordered = sorted(steps, key=lambda step: step.begun)
-    # Times that a clock tolerance moved may lie before the start: there is none below zero.
-    start = min([0, *(step.begun for step in ordered[:1])])
     for number, step in enumerate(ordered):
         begun, ended = step.begun - start, None if step.ended is None else step.ended - start
         if step.reader:

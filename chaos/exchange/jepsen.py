@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chaos.exchange.besides import FAULT, STATEMENT, BesidesError, row_of
 from chaos.exchange.cells import CellError, key_of
 from chaos.exchange.edn import Keyword
 from chaos.exchange.quoting import cut, quoted
@@ -26,13 +27,16 @@ QUEUES: Final = "queues"
 CLOCKS: Final = "clock-tolerance-ns"
 """What else it says: by how much clocks may differ."""
 TAGS: Final = "subscriptions"
-"""And by which tags groups subscribe, as run.json has it."""
+"""By which tags groups subscribe, as run.json has it."""
+COVERAGE, PROMISED = "coverage", "contract"
+"""How many faults had to take effect, and what was promised, as run.json has it."""
 _MICRO: Final = frozenset({"send", "poll"})
 _SENDS: Final = frozenset({"send", "poll", "txn"})
 _HOLDS: Final = frozenset({"assign", "subscribe", "crash"})
 _TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 _PLACE: Final = re.compile(r"(.+)/(\d{1,9})")
 _SEQ_BITS, _PID_BITS = 40, 22
+_NESTED: Final = ("array", "struct")
 _INTEGERS: Final = {"int": 1 << 31, "long": 1 << 63}
 
 Place = tuple[str, int | None]
@@ -117,6 +121,8 @@ class JepsenRows:
 
     def __init__(self, run: RunWriter) -> None:
         self._run = run
+        self._number = self._records = 0
+        """Of the operation of Kafka under way, and how many records it has told so far."""
         self._generations: Counter[object] = Counter()
         self._assigned: set[object] = set()
         self._acked: dict[Place, int] = {}
@@ -128,6 +134,8 @@ class JepsenRows:
         self.subscriptions: Mapping[str, Any] = {}
         self.tolerance_ns = 0
         """By how much clocks may differ, as our own export says it."""
+        self.about: dict[str, dict[str, Any]] = {}
+        """What else of run.json our own export says."""
         self._drain_told = False
         self.ignored: Counter[str] = Counter()
 
@@ -136,6 +144,8 @@ class JepsenRows:
         if type(op.process) is not int:
             if op.f == QUEUES:
                 self._ended_as_told(op)
+            elif op.f in {FAULT, STATEMENT} and isinstance(op.told, dict):
+                self._told_besides(op)
             else:
                 self.ignored[op.f] += 1
         elif op.f in _SENDS:
@@ -150,6 +160,13 @@ class JepsenRows:
             self._dequeue(op)
         else:
             self.ignored[op.f] += 1
+
+    def _told_besides(self, op: Operation) -> None:
+        try:
+            table, row = row_of(op.f, op.told)
+        except BesidesError as error:
+            raise OperationError(str(error)) from error
+        self._add(table, row)
 
     def finish(self) -> None:
         """Write how far queues were read, by what was polled; nothing if the history says it."""
@@ -172,7 +189,8 @@ class JepsenRows:
         """Take a row whose values came as they were. Errors: OperationError, FullError, OSError."""
         for column in TABLES[table]:
             value = row.get(column.name)
-            if value is not None and not _fits(column.type, value):
+            is_plain = not column.type.startswith(_NESTED)
+            if value is not None and is_plain and not _fits(column.type, value):
                 raise OperationError(f"{column.name} cannot be {quoted(value)}")
         self._run.add(table, row)
 
@@ -189,15 +207,19 @@ class JepsenRows:
             if offset is not None:
                 self._acked[place] = max(self._acked.get(place, -1), offset)
 
-    def _receive(self, op: Operation, key: int, place: Place, at: tuple[int, int]) -> None:
+    def _receive(
+        self, op: Operation, key: int, place: Place, at: tuple[int, int], number: int | None = None
+    ) -> None:
+        """Write that a message came, in which operation if its order in it is the order read."""
         grp = str(op.about.get("group", GROUP))
         generation = op.about.get("generation")
         if generation is None and op.process in self._assigned:
             generation = self._generations[op.process]
         offset, pos = at
         self._add("deliveries", {
-            "pos": pos, "grp": grp, "consumer": str(op.about.get("consumer", op.process)),
-            "process": op.process, "generation": generation, "topic": place[0],
+            "op_id": number, "pos": pos, "grp": grp, "process": op.process,
+            "consumer": str(op.about.get("consumer", op.process)), "generation": generation,
+            "topic": place[0],
             "queue_id": place[1], "queue_offset": offset, "msg_key": key, "reconsume": 0,
             "t_fetch_inv": op.begun, "t_recv": op.begun if op.ended is None else op.ended,
             "auditor": op.about.get("auditor") is True,
@@ -232,6 +254,8 @@ class JepsenRows:
     def _kafka(self, op: Operation) -> None:
         asked, told = _micros(op.asked), _micros(op.told)
         source = told if op.outcome == "ok" else asked
+        self._number += 1
+        self._records = 0
         for number, micro in enumerate(source):
             if micro[0] == "send":
                 sent = asked[number] if number < len(asked) else micro
@@ -258,10 +282,12 @@ class JepsenRows:
             place = self._place(key)
             if not isinstance(records, list):
                 raise OperationError(f"{quoted(records)} is no list of [offset value]")
-            for pos, record in enumerate(records):
+            for record in records:
                 if not isinstance(record, list) or len(record) != 2 or type(record[0]) is not int:
                     raise OperationError(f"{quoted(record)} is no [offset value]")
-                self._receive(op, message_key(record[1], key), place, (record[0], pos))
+                at = (record[0], self._records)
+                self._receive(op, message_key(record[1], key), place, at, self._number)
+                self._records += 1
 
     def _place(self, key: object) -> Place:
         """Return the queue of a key: as our exports name it, by its number, or numbered here."""
@@ -284,6 +310,9 @@ class JepsenRows:
         if not _are_tags(tags):
             raise OperationError(f":{TAGS} is {quoted(tags)}; write {{group {{topic [tag ...]}}}}")
         self._drain_told, self.tolerance_ns, self.subscriptions = True, tolerance, tags
+        for name in (COVERAGE, PROMISED):
+            if isinstance(found := op.about.get(name), dict):
+                self.about[name] = {str(key): value for key, value in found.items()}
         for grp, key, low, end, drained in told:
             topic, queue_id = self._place(key)
             self._add("drain", {

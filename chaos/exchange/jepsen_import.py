@@ -51,7 +51,9 @@ def import_jepsen(
                 run.add("drain", row)
         else:
             rows.finish()
-        about = {"contract": CONTRACT, "subscriptions": rows.subscriptions, **mapping.run}
+        contract = CONTRACT | rows.about.pop("contract", {})
+        about = {"contract": contract, "subscriptions": rows.subscriptions, **rows.about}
+        about |= mapping.run
         if tolerance := mapping.tolerance_ns or rows.tolerance_ns:
             about[TOLERANCE] = tolerance
         problems = tuple(bad.problems())

@@ -90,8 +90,10 @@ CLOCKS: Final[dict[str, str]] = {
 }
 """The column of each table that is a time of the run's one monotonic clock."""
 UNITS_APART: Final = 500
-"""Latest times of two tables that differ by this factor are of two units (or of two clocks): the
-next unit is a thousand times as large."""
+"""Times of two tables that differ by this factor, at both ends, are of two units (or of two
+clocks): the next unit is a thousand times as large."""
+BEGIN_NS: Final = 1_000_000
+"""Before that the begin of a history whose times count from 0 tells no unit."""
 
 TOLERANCE: Final = "clock_tolerance_ns"
 """The member of run.json that says by how much the clocks of several hosts may differ (ns)."""
@@ -132,3 +134,6 @@ ASKED_WITHIN_NS: Final = 5_000_000_000
 EARLY_NS: Final = 10_000_000
 """How much sooner than told something may come again: brokers count in milliseconds, and their
 clock may be set forward a little meanwhile."""
+LETTERS_MORE: Final = 3
+"""How many more dead letters there may be of a refusal whose answer may be lost: a message is given
+back by a request and by a send, each to an old and to a new leader."""

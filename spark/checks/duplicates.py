@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.catalogue.checks import CRIT
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, queue_place, text
+from spark.facts import small
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, INVALID, CheckResult
@@ -36,6 +37,11 @@ def check_duplicates(
     places = context.deliveries.filter("own and not copied").select(*columns)
     if entries is not None:
         stored = entries.rows.filter("committed and type = 'message'")
+        if entries.divergent:
+            disputed = entries.entries.filter("cid_min <> cid_max").select("group", "index")
+            stored = stored.join(
+                small(disputed, entries.divergent), ["group", "index"], "left_anti"
+            )
         places = places.union(
             stored.filter(F.col("topic").isin(list(context.topics))).select(*columns)
         )

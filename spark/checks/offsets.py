@@ -2,9 +2,10 @@
 
 Acknowledged sends, deliveries and committed log entries are observers of places (topic, epoch,
 queue, offset); all observers of a place must name the same message and the same body, and where
-logs are whole, a message that they hold was seen at no place where they have nothing. Offsets of
-unknown outcomes, retry copies, topics that nobody sent to, and log rows of recreated topics are not
-observers.
+logs are whole, a message that they hold was seen at no place where they have nothing. Where they
+are not, one that was acknowledged at a place came from there, if it came, or was sent again.
+Offsets of unknown outcomes, retry copies, topics that nobody sent to, and log rows of recreated
+topics are not observers.
 
 Where the fold by message has found that all observers of each message saw it at one place, where
 its log entry lies, and no two entries lie at one place, nothing can clash; else places are folded.
@@ -49,7 +50,10 @@ def check_offsets(
     )
     conflicts = places.filter(clash)
     result.count = conflicts.count()
-    misplaced = _misplaced(context, entries, places.filter(unheld))
+    if entries is not None and entries.whole:
+        misplaced = _misplaced(context, entries, places.filter(unheld))
+    else:
+        misplaced = _elsewhere(context, outcomes)
     if result.count:
         _explain_conflicts(context, entries, result, conflicts)
     if misplaced is not None:
@@ -97,13 +101,55 @@ def _agree(context: Context, entries: LogEntries, outcomes: MessageOutcomes) -> 
     return bool(row.rows) and not row.unnamed and row.rows == row.places
 
 
-def _misplaced(context: Context, entries: LogEntries | None, unheld: DataFrame) -> DataFrame | None:
+def _elsewhere(context: Context, outcomes: MessageOutcomes | None) -> DataFrame | None:
+    """Return messages that never came from where they were acknowledged, but from elsewhere.
+
+    Only those which then would lie at more places than attempts were made; None if there are none.
+    """
+    if outcomes is not None and not outcomes.totals["unlike"]:
+        return None
+    epoch = context.epoch(F.col("topic"), F.col("epoch")).alias("epoch_")
+    place = F.struct("topic", "epoch_", "queue_id", "queue_offset")
+    known = F.col("epoch_").isNotNull() & F.col("queue_offset").isNotNull()
+    ours = on_topics(context) & F.expr("own and not copied and msg_key is not null")
+    columns = ("msg_key", "topic", epoch, "queue_id", "queue_offset")
+    seen = context.deliveries.filter(ours).select(*columns).distinct()
+    told = context.sends.filter("outcome = 'ok' and queue_offset is not null").select(*columns)
+    told = told.filter("epoch_ is not null").distinct()
+    at = ["msg_key", "topic", "epoch_", "queue_id", "queue_offset"]
+    there = seen.join(told, at, "left_semi").select("msg_key").distinct()
+    tried = context.sends.groupBy("msg_key").agg(
+        F.sum(F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1))).alias("attempts")
+    )
+    others = seen.groupBy("msg_key").agg(
+        F.count(F.lit(1)).alias("places"), F.count(F.when(~known, 1)).alias("nowhere"),
+        F.min(place).alias("other"),
+    )  # fmt: skip
+    rows = (
+        told.groupBy("msg_key")
+        .agg(F.count(F.lit(1)).alias("told"), F.min(place).alias("place"))
+        .join(others, "msg_key")
+        .join(there, "msg_key", "left_anti")
+        .join(tried, "msg_key")
+        .filter("nowhere = 0 and told + places > attempts")
+    )
+    where, other = (
+        text(F.col(f"{name}.topic"), "/", F.col(f"{name}.queue_id"), "@",
+             F.col(f"{name}.queue_offset"))
+        for name in ("place", "other")
+    )  # fmt: skip
+    explain = text(message_name(), " was acknowledged at ", where, ", and came only from ", other)
+    found = anomaly_rows(
+        context, "A15", rows.withColumn("key", where), explain=explain, evidence=[]
+    ).persist()
+    return found if found.count() else None
+
+
+def _misplaced(context: Context, entries: LogEntries, unheld: DataFrame) -> DataFrame | None:
     """Return messages seen at a place where no log has anything, while logs hold them elsewhere.
 
-    None if there are none, or if logs are not whole.
+    None if there are none.
     """
-    if entries is None or not entries.whole:
-        return None
     number = unheld.count()
     if not number:
         return None

@@ -1,13 +1,15 @@
 """A30 to A33 and A35 (iii): what replicas noted and said of themselves, against the rules of Raft.
 
-A30: a term has one leader, by the events ``become_leader`` and by the statuses of nodes. A31: a
-node votes for one candidate a term, itself included, over all its lives. A32: the term of a node
-never falls. A33: inside one life its commit index (and the applied index it tells) never falls.
-A35 (iii): a node does not lose what it had called committed, by a cut or by a restart.
+A30: a term has one leader, by the events ``become_leader``, by the statuses of nodes, and by who
+acknowledged in it. A31: a node votes for one candidate a term, itself included, over all its lives,
+by its events and by its statuses. A32: the term of a node never falls. A33: inside one life its
+commit index (and the applied index it tells) never falls. A35 (iii): a node does not lose what it
+had called committed, by a cut or by a restart.
 
-Events are ordered by node and ``seq``, which goes on over restarts; statuses are compared only
-where one had ended before the next began. A node that a fault wiped or restored lost its memory by
-contract: its votes and terms are not compared. Source: spec/proof.md 3.6.
+Events are ordered by node and ``seq``, which goes on over restarts; a status is compared with the
+last that had ended before it was asked for. A node that is of several groups has terms, votes and
+a log in each. One that a fault wiped or restored lost its memory by contract: its votes and terms
+are not compared. Source: spec/proof.md 3.6.
 """
 
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.catalogue.faults import forgets, spoils_log
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, pointer, text
+from spark.facts import lacking, unknown
 from spark.result import NOT_CHECKED, CheckResult
 
 NO_EVENTS: Final = "the run has neither events nor statuses of its replicas"
@@ -27,12 +30,17 @@ NO_EVENTS: Final = "the run has neither events nor statuses of its replicas"
 
 def check_leaders(context: Context) -> CheckResult:
     """Return A30."""
-    if not (_has_events(context) or _has_answers(context)):
+    acknowledged = _acknowledged(context)
+    if not (_has_events(context) or _has_answers(context)) and acknowledged is None:
         return _not_checked("A30")
-    group = F.coalesce("group", F.lit(0)).alias("group")
     noted = context.table("raft_event").filter("kind = 'become_leader'")
+    if missing := _lacking(noted, "term"):
+        return unknown("A30", f"needs {missing} of leaders")
     told = context.table("raft_probe").filter("ok and lower(role) = 'leader' and term is not null")
-    rows = noted.select(group, "term", "node").unionByName(told.select(group, "term", "node"))
+    columns = (_group(), "term", "node")
+    rows = noted.select(*columns).unionByName(told.select(*columns))
+    if acknowledged is not None:
+        rows = rows.unionByName(acknowledged)
     found = (
         rows.groupBy("group", "term")
         .agg(F.sort_array(F.collect_set("node")).alias("nodes"))
@@ -46,22 +54,49 @@ def check_leaders(context: Context) -> CheckResult:
     return _check(context, "A30", found, explain, "a term has one leader")
 
 
+def _acknowledged(context: Context) -> DataFrame | None:
+    """Return who acknowledged in which term; None where nobody knows.
+
+    Producers may call nodes otherwise than nodes do themselves: those say nothing.
+    """
+    if not any(row.with_term for row in context.send_stats):
+        return None
+    group = F.coalesce("raft_group", F.lit(0)).alias("group")
+    sends = context.sends.filter("outcome = 'ok' and raft_term is not null and node is not null")
+    rows = sends.select(group, F.col("raft_term").alias("term"), "node").distinct()
+    if _has_events(context) or _has_answers(context):
+        names = [context.table(name).select("node") for name in ("raft_event", "raft_probe")]
+        rows = rows.join(reduce(DataFrame.union, names).distinct(), "node", "left_semi")
+    return rows.select("group", "term", "node")
+
+
 def check_votes(context: Context) -> CheckResult:
     """Return A31."""
-    if not _has_events(context):
+    events = context.table("raft_event")
+    told = context.table("raft_probe").filter("ok and voted_for <> '' and term is not null")
+    if not _has_events(context) and told.isEmpty():
         return _not_checked("A31")
+    cast = events.filter("kind = 'become_candidate' or kind = 'vote_granted' and peer is not null")
+    if missing := _lacking(cast, "term"):
+        return unknown("A31", f"needs {missing} of votes")
+    candidate = F.expr("if(kind = 'vote_granted', peer, node)").alias("candidate")
+    # Each by itself: what nodes note and what they answer may name nodes differently.
+    columns = ("node", _group(), "term")
+    votes = cast.select(*columns, candidate, F.lit("event").alias("by")).unionByName(
+        told.select(*columns, F.col("voted_for").alias("candidate"), F.lit("answer").alias("by"))
+    )
     found = (
-        _kept(context, context.table("raft_event"))
-        .filter("kind = 'become_candidate' or kind = 'vote_granted' and peer is not null")
-        .withColumn("candidate", F.expr("if(kind = 'vote_granted', peer, node)"))
-        .groupBy("node", "term")
-        .agg(F.sort_array(F.collect_set("candidate")).alias("candidates"))
+        _kept(context, votes)
+        .groupBy("node", "group", "term", "by")
+        .agg(F.collect_set("candidate").alias("candidates"))
         .filter("size(candidates) > 1")
+        .groupBy("node", "group", "term")
+        .agg(F.array_distinct(F.flatten(F.collect_list("candidates"))).alias("candidates"))
         .withColumn("key", text(F.col("node"), ":", F.col("term")))
     )
     explain = text(
         F.col("node"), " voted in term ", F.col("term"), " for ",
-        F.concat_ws(", ", "candidates"),
+        F.concat_ws(", ", F.sort_array("candidates")),
     )  # fmt: skip
     return _check(context, "A31", found, explain, "one vote of a node in a term")
 
@@ -71,10 +106,13 @@ def check_terms(context: Context) -> CheckResult:
     if not (_has_events(context) or _has_answers(context)):
         return _not_checked("A32")
     events = context.table("raft_event").filter("kind <> 'append' and term is not null")
+    events = _kept(context, events)
+    if missing := _lacking(events, "seq"):
+        return unknown("A32", f"needs {missing}")
     answers = context.table("raft_probe").filter("ok and term is not null")
     falls = [
-        _falls_of_events(_kept(context, events), "term", "term", ("node",)),
-        _falls_of_answers(_kept(context, answers), "term", "term", ("node",)),
+        _falls_of_events(events, "term", "term", _member()),
+        _falls_of_answers(_kept(context, answers), "term", "term", _member()),
     ]
     return _check_falls(context, "A32", falls, "terms rise")
 
@@ -83,8 +121,10 @@ def check_commits(context: Context) -> CheckResult:
     """Return A33."""
     if not (_has_events(context) or _has_answers(context)):
         return _not_checked("A33")
-    life = ("node", "boot_id")
+    life = (*_member(), F.col("boot_id"))
     commits = context.table("raft_event").filter("kind = 'commit'")
+    if missing := _lacking(commits, "seq", "index"):
+        return unknown("A33", f"needs {missing} of commits")
     answers = context.table("raft_probe").filter("ok")
     falls = [
         _falls_of_events(commits, "index", "commit index", life),
@@ -92,6 +132,21 @@ def check_commits(context: Context) -> CheckResult:
         _falls_of_answers(answers.filter("applied is not null"), "applied", "applied index", life),
     ]
     return _check_falls(context, "A33", falls, "commit and applied index rise")
+
+
+def _group() -> Column:
+    return F.coalesce("group", F.lit(0)).alias("group")
+
+
+def _member() -> tuple[Column, ...]:
+    """Return what has a term, a vote and a log: a node, in each of its groups."""
+    return F.col("node"), _group()
+
+
+def _lacking(events: DataFrame, *columns: str) -> str:
+    """Return which columns some of the events leave empty."""
+    empty = [F.count(F.when(F.col(name).isNull(), 1)).alias(f"no_{name}") for name in columns]
+    return lacking("raft_event", events.agg(*empty).collect(), columns)
 
 
 def cut_commits(context: Context) -> DataFrame | None:
@@ -102,12 +157,14 @@ def cut_commits(context: Context) -> DataFrame | None:
     """
     if not _has_events(context):
         return None
-    before = Window.partitionBy("node").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
+    before = Window.partitionBy(*_member()).orderBy("seq")
+    before = before.rowsBetween(Window.unboundedPreceding, -1)
     committed = F.max(F.expr("if(kind = 'commit', index, null)")).over(before)
     lost = "kind = 'truncate' and index <= committed or kind = 'boot' and index < committed"
     found = (
         context.table("raft_event")
         .filter("kind in ('commit', 'truncate', 'boot') and index is not null")
+        .filter("seq is not null")
         .withColumn("committed", committed)
         .filter(lost)
         .filter((F.col("kind") != "boot") | ~F.col("node").isin(sorted(_spoiled(context))))
@@ -125,8 +182,10 @@ def cut_commits(context: Context) -> DataFrame | None:
     return rows if rows.count() else None
 
 
-def _falls_of_events(events: DataFrame, column: str, what: str, life: Sequence[str]) -> DataFrame:
-    order = Window.partitionBy(*life).orderBy("seq")
+def _falls_of_events(
+    events: DataFrame, column: str, what: str, line: Sequence[Column]
+) -> DataFrame:
+    order = Window.partitionBy(*line).orderBy("seq")
     return events.withColumn("before", F.lag(column).over(order)).filter(
         F.col(column) < F.col("before")
     ).select(
@@ -135,16 +194,26 @@ def _falls_of_events(events: DataFrame, column: str, what: str, life: Sequence[s
     )  # fmt: skip
 
 
-def _falls_of_answers(answers: DataFrame, column: str, what: str, life: Sequence[str]) -> DataFrame:
-    order = Window.partitionBy(*life).orderBy("t0")
-    return (
-        answers.withColumn("before", F.lag(column).over(order))
-        .withColumn("ended", F.lag("t1").over(order))
-        .filter((F.col(column) < F.col("before")) & (F.col("ended") < F.col("t0")))
-        .select(
-            "node", F.lit(what).alias("what"), "before", F.col(column).alias("after"),
-            text("answer at ", F.col("t0")).alias("where"),
-        )
+def _falls_of_answers(
+    answers: DataFrame, column: str, what: str, line: Sequence[Column]
+) -> DataFrame:
+    """Return where an answer is less than the last that had ended before it was asked for."""
+    lines = [key.alias(f"line_{number}") for number, key in enumerate(line)]
+    asked = answers.select(
+        *lines, "node", "t0", F.col("t0").alias("at"), F.col(column).alias("after")
+    )
+    ended = answers.filter("t1 is not null").select(
+        *lines, F.col("t1").alias("at"), F.col(column).alias("told")
+    )
+    # At one instant nothing has ended yet: questions go first.
+    order = Window.partitionBy(*(f"line_{n}" for n in range(len(lines))))
+    order = order.orderBy("at", F.col("told").isNotNull(), "told")
+    order = order.rowsBetween(Window.unboundedPreceding, -1)
+    rows = asked.unionByName(ended, allowMissingColumns=True)
+    rows = rows.withColumn("before", F.last("told", ignorenulls=True).over(order))
+    return rows.filter("after < before").select(
+        "node", F.lit(what).alias("what"), "before", "after",
+        text("answer at ", F.col("t0")).alias("where"),
     )  # fmt: skip
 
 

@@ -8,26 +8,29 @@ queue at a time, and gets each shard in the order of its sends. Source: spec/pro
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 from pyspark.sql.window import Window
 
-from spark.context import CALLED, POLLED, Context
+from spark.context import CALLED, POLLED, Context, case_of
 from spark.evidence import queue_place, tell, text
 from spark.facts import (
+    acks_of,
     counted_of_run,
     lacking,
     modes_of,
     of_run,
     on_topics,
+    reconsume_max_of,
     sends_of,
     to_groups,
     unchecked,
     unknown,
 )
-from spark.lines import before, by_offset, by_time, whole
+from spark.lines import TIME_BITS, before, by_offset, by_time, whole
 from spark.result import CheckResult
 from spark.runs import find_runs
 
@@ -44,18 +47,51 @@ def check_backwards(context: Context) -> CheckResult:
     result = CheckResult(check="A13", summary="polls go forwards")
     if (why := _untold(context, "A13")) is not None:
         return why
+    parts = [part for part in (_turned_back(context), _turned_calls(context)) if part is not None]
+    if not parts:
+        return result
+    return tell(context, result, reduce(DataFrame.unionByName, parts), F.col("words"))
+
+
+def _turned_back(context: Context) -> DataFrame | None:
+    """Return what lies before what its member had polled earlier; None if runs show nothing."""
     known = _order(context)
     if known.disordered is not None and not known.disordered:
-        return result
+        return None
     polls = _polls(context, known)
     # Each place is there once: the first that was polled of what lies behind.
     first = F.struct("t_fetch_inv", "queue_offset")
     rows = before(polls, by_offset(STRETCH, back=True), "known", "min", first)
-    explain = text(
+    words = text(
         F.col("consumer"), " polled ", queue_place(), " after @", F.col("known.queue_offset")
     )
-    rows = rows.filter("known.t_fetch_inv < t_fetch_inv").withColumn("key", queue_place())
-    return tell(context, result, rows, explain)
+    rows = rows.filter("known.t_fetch_inv < t_fetch_inv")
+    return rows.select(queue_place().alias("key"), words.alias("words"))
+
+
+def _turned_calls(context: Context) -> DataFrame | None:
+    """Return what stands in a call behind a message of its queue that lies behind it.
+
+    None if no call has several messages. Where all of a call lie in a row they lie in order.
+    """
+    if not any(row.behind for row in context.delivery_stats):
+        return None
+    call = (*STRETCH, "t_fetch_inv", "op_id")
+    rows = _firsts(context).filter("pos is not null and op_id is not null")
+    rows = rows.filter(" and ".join(f"{name} is not null" for name in POLLED))
+    begin = F.col("queue_offset") - F.col("pos")
+    doubtful = rows.groupBy(*call).agg(F.min(begin).alias("low"), F.max(begin).alias("high"))
+    doubtful = doubtful.filter("low < high").drop("low", "high")
+    order = Window.partitionBy(*call).orderBy("pos", "queue_offset")
+    order = order.rowsBetween(Window.unboundedPreceding, -1)
+    rows = rows.join(doubtful, list(call), "left_semi")
+    rows = rows.withColumn("known", F.max("queue_offset").over(order))
+    words = text(
+        F.col("consumer"), " had ", queue_place(), " behind @", F.col("known"), " in call ",
+        F.col("op_id"),
+    )  # fmt: skip
+    rows = rows.filter("queue_offset < known")
+    return rows.select(queue_place().alias("key"), words.alias("words"))
 
 
 def check_skips(context: Context) -> CheckResult:
@@ -209,6 +245,8 @@ def check_shards(context: Context) -> CheckResult:
     rows = context.deliveries.filter(to_groups() & of_run(context))
     rows = rows.filter(F.col("gname").isin(orderly))
     found = _overlapping(rows, context.history.tolerance).unionByName(_overtaking(context, rows))
+    if any(row.grp in orderly for row in acks_of(context, "nack")):
+        found = found.unionByName(_given_past(context, rows, orderly))
     result = CheckResult(check="A17", summary="orderly groups are served in order")
     return tell(context, result, found, F.col("words"))
 
@@ -252,3 +290,46 @@ def _overtaking(context: Context, rows: DataFrame) -> DataFrame:
         F.col("gname"), " after later ones",
     )  # fmt: skip
     return late.select(F.col("msg_key").cast("string").alias("key"), words.alias("words"))
+
+
+def _given_past(context: Context, rows: DataFrame, orderly: list[str]) -> DataFrame:
+    """Return what was refused and came again only after what lies behind it in its queue."""
+    who, queue = ["grp", "msg_key"], ["grp", "topic", "queue_id"]
+    acks = context.table("acks")
+    most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
+    refused = (
+        acks.filter("kind = 'nack'")
+        .filter(F.col("grp").isin(orderly) & (most.isNull() | (F.col("reconsume") < most)))
+        .join(acks.filter("kind = 'reset'").select(*queue).distinct(), queue, "left_anti")
+        .select(*who, *queue[1:], F.col("queue_offset").alias("at"), F.col("t_inv").alias("t"))
+        .dropna()
+        .distinct()
+    )
+    came = rows.select(*who, F.col("t_proc_begin").alias("again"))
+    waits = refused.join(came, who).filter("again > t").groupBy(*refused.columns)
+    since = F.col("t") + 2 * context.history.tolerance
+    waits = waits.agg(F.min("again").alias("again")).withColumn("since", since)
+    waits = waits.filter("since < again").withColumn(
+        "bucket", F.explode(F.sequence(_seconds(F.col("since")), _seconds(F.col("again"))))
+    )
+    calls = rows.filter("not copied").select(
+        *queue, F.col("queue_offset").alias("given"), "t_proc_begin",
+        _seconds(F.col("t_proc_begin")).alias("bucket"),
+    )  # fmt: skip
+    past = (
+        calls.join(waits, [*queue, "bucket"])
+        .filter("t_proc_begin > since and t_proc_begin < again and given > at")
+        .groupBy(*refused.columns)
+        .agg(F.max("given").alias("given"))
+    )
+    words = text(
+        F.col("grp"), " refused message ", F.col("msg_key"), " at ", F.col("topic"), "/",
+        F.col("queue_id"), "@", F.col("at"), ", and was given @", F.col("given"),
+        " before it came again",
+    )  # fmt: skip
+    return past.select(F.col("msg_key").cast("string").alias("key"), words.alias("words"))
+
+
+def _seconds(t: Column) -> Column:
+    """Return about which second a time lies in."""
+    return F.shiftright(t, TIME_BITS)

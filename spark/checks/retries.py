@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.history.domains import EARLY_NS
+from chaos.history.domains import EARLY_NS, LETTERS_MORE
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
 from spark.facts import (
@@ -96,7 +96,8 @@ def check_letters_twice(context: Context) -> CheckResult:
     if not _has_letters(context):
         return result
     rows = _letters(context).join(_last(context), WHO).filter("letters > refusals")
-    rows = rows.join(_in_doubt(context), WHO, "left_anti")
+    rows = rows.join(_in_doubt(context), WHO, "left")
+    rows = rows.filter(f"letters > refusals + {LETTERS_MORE} * coalesce(doubts, 0)")
     explain = text(
         message_name(), " is ", F.col("letters"), " dead letters of ", F.col("grp"), ", refused ",
         F.col("refusals"), " times at last",
@@ -167,12 +168,13 @@ def _last(context: Context) -> DataFrame:
 
 
 def _in_doubt(context: Context) -> DataFrame:
-    """Return what was refused for the last time amid unrest: the answer to 36 may be lost."""
+    """Return how often what was refused for the last time amid unrest: answers may be lost."""
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
     rows = with_unrest(context, _nacks(context).filter(F.col("reconsume") >= most))
     margin = MARGIN + 2 * context.history.tolerance
     near = f"u.begun <= t_inv + {margin}L and t_inv <= u.over + {margin}L"
-    return rows.filter(f"exists(unrest, u -> {near})").select(*WHO).distinct()
+    rows = rows.filter(f"exists(unrest, u -> {near})")
+    return rows.groupBy(*WHO).agg(F.count(F.lit(1)).alias("doubts"))
 
 
 def _letters(context: Context) -> DataFrame:

@@ -176,6 +176,29 @@ def began_again_after_a_loss_of_power(run: HistoryBuilder, messages: list[Messag
     run.fault("proc.powerloss", ["n1"], messages[2].t, messages[6].t)
 
 
+def came_from_elsewhere(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Nobody has the logs; one send says where a message lies, and all readers found it apart."""
+    run.run["nodes"] = []
+    run.with_replicas = False
+    messages[-1].delivery["queue_offset"] = 77
+
+
+def came_from_where_it_was_stored_first(run: HistoryBuilder, messages: list[Message]) -> None:
+    came_from_elsewhere(run, messages)
+    messages[-1].send["attempts"] = 2
+
+
+def one_fault_soon_after_the_begin(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Times count from the begin; the latest of some tables is a thousandth of the run's end."""
+    for rows in run.tables.values():
+        for row in rows:
+            row |= {name: t - 990 * MS for name, t in row.items() if name.startswith("t_") and t}
+    run.fault("kill", ["n0"], 20 * MS, 21 * MS)
+    run.run["coverage"] = {}
+    run.clock = 100_000 * MS
+    run.deliver(run.send())
+
+
 def without(name: str) -> After:
     def remove(run: Path) -> None:
         path = run / name
@@ -282,6 +305,11 @@ CASES = {
     "acknowledged beyond the end": Case(
         exit_code=1, check="A15", spoil=acknowledged_beyond_the_end
     ),
+    "came from elsewhere": Case(exit_code=1, check="A15", spoil=came_from_elsewhere),
+    "came from where it was stored first": Case(
+        exit_code=0, spoil=came_from_where_it_was_stored_first
+    ),
+    "one fault soon after the begin": Case(exit_code=0, spoil=one_fault_soon_after_the_begin),
     "refused and stored": Case(exit_code=1, check="A7", spoil=refused_and_stored),
     "refused by a code that proves nothing": Case(
         exit_code=0, spoil=refused_by_a_code_that_proves_nothing

@@ -98,6 +98,40 @@ def orderly(run: HistoryBuilder) -> Kind:
     return kind
 
 
+def refused_in_order(run: HistoryBuilder) -> Kind:
+    """The last call of a shard is refused, and comes again at once; the other shard goes on."""
+    kind = orderly(run)
+    refuse(kind, 6)
+    kind.send(kind="orderly", queue_id=1, shard_key="b")
+    for at, times in ((8, 0), (6, 1)):
+        t = run.clock + 10 * MS
+        about = {"t_proc_begin": t, "t_proc_end": t + MS // 2, "reconsume": times}
+        kind.deliver(kind.sent[at], **about)
+    return kind
+
+
+def refuse(kind: Kind, at: int) -> None:
+    """The listener refuses a message at the end of its call."""
+    row = kind.given[at]
+    t = row["t_proc_end"]
+    place = {name: row[name] for name in ("topic", "queue_id", "queue_offset", "msg_key")}
+    kind.ack("nack", reconsume=0, delay_ms=0, **place, t_inv=t, t_cmp=t)
+
+
+def one_call(run: HistoryBuilder) -> Kind:
+    """All that a poll brought is given in one call; a message in the middle is of another tag."""
+    kind = reading(run)
+    first = kind.given[0]
+    for pos, row in enumerate(kind.given):
+        row.update(op_id=first["op_id"], pos=pos, t_fetch_inv=first["t_fetch_inv"])
+        row["t_recv"] = kind.given[-1]["t_recv"]
+    run.tables["deliveries"].remove(kind.given[2])
+    run.run.setdefault("subscriptions", {})[kind.grp] = {kind.topic: ["red"]}
+    for number, message in enumerate(kind.sent):
+        message.send["tag"] = "blue" if number == 2 else "red"
+    return kind
+
+
 def waiting(run: HistoryBuilder) -> Kind:
     """Delayed messages; where they are to lie nobody knows when they are acknowledged."""
     kind = kind_of(run, "wait")
@@ -176,8 +210,17 @@ def letter_in_doubt(run: HistoryBuilder) -> Kind:
     return kind
 
 
+def letters_beyond_doubt(run: HistoryBuilder, messages: list[Any]) -> None:
+    """So many times no lost answer has a message given back."""
+    run.clock += 20_000 * MS  # its fault excuses nothing else
+    kind = letter_in_doubt(run)
+    for at in range(2, 5):
+        run.deliver(kind.sent[1], grp=kind.grp, is_dlq=True, auditor=True, queue_offset=at)
+
+
 FAMILIES = (
     reading, committed_too_late, batches, orderly, waiting, failing, letter_in_doubt, transactions,
+    refused_in_order, one_call,
 )  # fmt: skip
 
 
@@ -319,6 +362,17 @@ def shard_turned(kind: Kind) -> None:
     swap(kind.given[2], kind.given[4], "t_proc_begin", "t_proc_end")
 
 
+def passed_a_refusal(kind: Kind) -> None:
+    """The third of a shard is refused, the fourth is given, and only then the third again."""
+    refuse(kind, 4)
+    t = kind.run.clock + 10 * MS
+    kind.deliver(kind.sent[4], t_proc_begin=t, t_proc_end=t + 1, reconsume=1)
+
+
+def call_turned(kind: Kind) -> None:
+    swap(kind.given[3], kind.given[4], "pos")
+
+
 def too_soon_by_the_clock(run: HistoryBuilder, messages: list[Any], *, moved: bool = True) -> None:
     """A delayed message and a retry come early; a wall clock was moved, or was to be."""
     of(waiting, early)(run, messages)
@@ -333,10 +387,12 @@ KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
         "A12", "invalid", of(batches, lambda k: swap(k.sent[0].send, k.sent[1].send, "seq"))
     ),
     "poll back": ("A13", "invalid", of(reading, poll_back)),
+    "call turned": ("A13", "invalid", of(one_call, call_turned)),
     "passed over": ("A14", "invalid", of(reading, passed_over)),
     "two holes": ("A16", "invalid", TWO_HOLES),
     "two calls at once": ("A17", "invalid", of(orderly, overlapped)),
     "shard turned": ("A17", "invalid", of(orderly, shard_turned)),
+    "passed a refusal": ("A17", "invalid", of(orderly, passed_a_refusal)),
     "committed past": ("A2", "invalid", of(reading, committed_past)),
     "told less": ("A18", "invalid", of(reading, lambda k: k.rows["fetch"].update(value_offset=3))),
     "committed beyond": (
@@ -355,6 +411,7 @@ KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "once too often": ("A26", "invalid", of(failing, once_too_often)),
     "letter of nothing": ("A28", "invalid", of(failing, letter_of_nothing)),
     "letter twice": ("A29", "valid", of(failing, letter_twice)),
+    "letters beyond doubt": ("A29", "valid", letters_beyond_doubt),
     "no letter": ("A57", "invalid", of(failing, no_letter)),
     "rolled back and given": ("A53", "invalid", of(transactions, rolled_back_and_given)),
     "before the word": ("A54", "invalid", of(transactions, before_the_word)),

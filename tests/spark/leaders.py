@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.spark.generate import HistoryBuilder, Message
+from tests.spark.generate import MS, HistoryBuilder, Message
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 
@@ -71,12 +71,61 @@ def without(kind: str, name: str) -> Spoil:
     return spoil
 
 
+def two_acknowledge(run: HistoryBuilder, messages: list[Message]) -> None:
+    """n1 acknowledges one message of the term in which n0 leads."""
+    messages[4].send.update(raft_group=7, raft_term=9)
+    messages[5].send.update(raft_group=7, raft_term=9, node="n1")
+
+
+def answer(run: HistoryBuilder, node: str, begin: int, end: int | None, **told: Any) -> None:
+    """What a node answers, so many ms from now on; without an end: nobody knows when it came."""
+    at = run.clock
+    about = {"boot_id": f"{node}-1", "ok": True, "role": "follower", "group": 0} | told
+    run.add("raft_probe", node=node, t0=at + begin * MS, t1=None if end is None else at + end * MS,
+            **about)  # fmt: skip
+
+
+def another_vote_told(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It says that it voted for n0 in a term, and later, as another process, for n2."""
+    answer(run, "n1", 0, 1, term=1, voted_for="n0")
+    answer(run, "n1", 2, 3, term=1, voted_for="n2", boot_id="n1-2")
+
+
+def term_fell_behind_a_silence(run: HistoryBuilder, messages: list[Message]) -> None:
+    """When the answer in between came nobody knows; the first one had come."""
+    for begin, end, term in ((0, 1, 5), (2, None, 5), (4, 5, 4)):
+        answer(run, "n2", begin, end, term=term)
+
+
+def commit_fell_meanwhile(run: HistoryBuilder, messages: list[Message]) -> None:
+    """An answer was under way for long; another, of a lower index, came after the first."""
+    for begin, end, commit in ((0, 1, 50), (2, 6, 50), (4, 5, 40)):
+        answer(run, "n2", begin, end, term=None, commit=commit)
+
+
+def members_of_several_groups(run: HistoryBuilder, messages: list[Message]) -> None:
+    """One node in two groups: each has a term, a vote, a leader and a commit index of its own."""
+    for step in range(4):
+        for group, term in ((11, 9), (12, 3)):
+            index = 300 - 20 * group + step
+            run.event("n1", "vote_granted", term, peer=f"n{group % 2}", index=9, prev_index=0,
+                      group=group)  # fmt: skip
+            run.event("n1", "commit", term, index=index, prev_index=index - 1, group=group)
+            answer(run, "n1", 10 * step + group, 10 * step + group, term=term, commit=index,
+                   group=group, voted_for=f"n{group % 2}")  # fmt: skip
+    run.clock += 100 * MS
+
+
 LEADER_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "short leader": ("A36", "invalid", short_leader),
     "told more than a leader has": ("A36", "invalid", told_more_than_a_leader_has),
     "old term committed": ("A37", "invalid", old_term_committed),
     "committed without an entry": ("A37", "invalid", committed_without_an_entry),
     "taken by a replaced leader": ("A38", "invalid", taken_by_a_replaced_leader),
+    "two acknowledge": ("A30", "invalid", two_acknowledge),
+    "another vote told": ("A31", "invalid", another_vote_told),
+    "term fell behind a silence": ("A32", "invalid", term_fell_behind_a_silence),
+    "commit fell meanwhile": ("A33", "invalid", commit_fell_meanwhile),
 }
 LEADERS_LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
     "log of a candidate": (("A36",), "raft_event.index", without("vote_granted", "index")),

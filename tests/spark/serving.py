@@ -1,5 +1,7 @@
 """Service that does not come back, or is not there, in small histories."""
 
+import random
+from collections import Counter
 from collections.abc import Callable
 
 from tests.spark.generate import MS, HistoryBuilder, Message
@@ -72,3 +74,16 @@ SERVICE_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "not back": ("A60", "invalid", not_back),
     "refused without a fault": ("A61", "invalid", refused_without_a_fault),
 }
+
+
+def plant_service(run: HistoryBuilder, rng: random.Random) -> Counter[str]:
+    """Plant service that does not come back, and that is not there, in some histories."""
+    planted = Counter({"A60": 0, "A61": 0})
+    if rng.random() < 0.3:
+        not_back(run, [])
+        planted["A60"] += 1
+    if rng.random() < 0.5 and "availability_min" not in run.run["contract"]:
+        refused_without_a_fault(run, [])
+        run.run["contract"]["availability_min"] = 0.95  # of a longer history
+        planted["A61"] += 1
+    return planted

@@ -7,14 +7,20 @@ from chaos.load import load_history
 from tests.spark.generate import PLANTED, random_history
 from tests.spark.kinds import KIND_VIOLATIONS, plant_kinds
 from tests.spark.reports import SPARK_MARKS, report_of
+from tests.spark.serving import plant_service
 
 pytestmark = SPARK_MARKS
-COMPARED = {*PLANTED, *(check for check, _, _ in KIND_VIOLATIONS.values())}
+COMPARED = {*PLANTED, *(check for check, _, _ in KIND_VIOLATIONS.values()), "A60", "A61"}
+
+
+def plant_all(run, rng):
+    """A chapter more of every kind, and once in a while one of service."""
+    return plant_kinds(run, rng) + plant_service(run, rng)
 
 
 @pytest.mark.parametrize("seeds", [(0, 1, 2), (3, 4, 5)], ids=str)
 def test_both_checkers_find_what_was_planted(session, tmp_path, seeds):
-    planted = random_history(seeds, tmp_path / "run", plant_kinds)
+    planted = random_history(seeds, tmp_path / "run", plant_all)
     spark = {
         r.check: (r.verdict, r.count)
         for r in report_of(session, tmp_path / "run", tmp_path).results

@@ -1,5 +1,7 @@
 """What is told and not judged: unknown sends, elections, the span of a loss."""
 
+import pytest
+
 from chaos.checker import check_history
 from chaos.load import load_history
 from chaos.verdict import MEASURES, compare
@@ -44,3 +46,23 @@ def test_other_number_is_a_disagreement(tmp_path):
             assert compare(ours, theirs) == [
                 f"{check} has {name} {told['details'][name]} in process and -1 on Spark"
             ]
+
+
+@pytest.mark.parametrize(
+    ("check", "count", "said"),
+    [
+        ("A5", 1, ["A5 names 7 only in process", "A5 names 8 only on Spark"]),
+        ("A5", 21, []),  # neither shows all
+        ("A35", 1, []),  # it names what it found in other words
+    ],
+)
+def test_anomaly_that_only_one_names_is_a_disagreement(check, count, said):
+    one, other = (
+        {
+            "checks": {check: {"verdict": "invalid", "count": count, "evidence": [{"key": key}]}},
+            "counts": {},
+        }
+        for key in ("7", "8")
+    )
+    assert compare(one, one) == []
+    assert compare(one, other) == said

@@ -259,9 +259,10 @@ def test_sound_run_goes_out_and_comes_in_valid(spoil, tmp_path):
 
 SAID = (
     "lost", "phantom", "aborted", "overtaken", "two at one place", "poll back", "passed over",
-    "two holes",
+    "two holes", "beyond the end", "call turned", "committed past", "committed beyond",
+    "durably committed",
 )  # fmt: skip
-"""What clients saw goes out and comes in; logs, votes, acknowledgements and bodies do not."""
+"""What clients saw and stated goes out and comes in; logs, votes, refusals and bodies do not."""
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -273,7 +274,32 @@ def test_violation_goes_out_and_comes_in(name, tmp_path):
     assert ours.results[check].count == theirs.results[check].count
 
 
-@pytest.mark.parametrize("name", ["beyond the end", "failed, said the client", "delayed and lost"])
+def test_faults_go_out_with_their_witnesses_and_come_in(tmp_path):
+    ours, theirs = round_trip(tmp_path, VIOLATIONS["no effect"][2])
+    assert told(ours) == told(theirs) == {"A47": "unknown"}
+    (tmp_path / "seen").mkdir()
+    ours, theirs = round_trip(tmp_path / "seen", cut_for_a_while)
+    assert theirs.results["A47"].summary == ours.results["A47"].summary == "1 cut"
+    assert theirs.results["A60"].details == ours.results["A60"].details
+
+
+def cut_for_a_while(run, messages):
+    run.fault("cut", ["n0", "n1"], messages[2].t, messages[6].t)
+    run.run["coverage"] = {"cut": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["{:fault_id 7}", '{:fault_id "f", :kind "cut", :effective 1}',
+     '{:fault_id "f", :kind "cut", :effective true, :targets "n0"}'],
+)  # fmt: skip
+def test_a_fault_that_is_none_is_named_by_its_line(value, tmp_path):
+    ops = [*QUEUE, (":nemesis", "info", "fault", value)]
+    with pytest.raises(BadRowsError, match=rf"history.edn:{len(ops)}: "):
+        judged(tmp_path, history_of(ops))
+
+
+@pytest.mark.parametrize("name", ["failed, said the client", "delayed and lost"])
 def test_what_clients_do_not_say_stays_behind(name, tmp_path):
     ours, theirs = round_trip(tmp_path, VIOLATIONS[name][2])
     assert (ours.verdict, theirs.verdict) == ("invalid", "valid")

@@ -1,0 +1,67 @@
+"""Runs whose disks were taken beyond the contract, and what is found before, amid and after it."""
+
+from collections.abc import Callable
+
+from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
+
+Spoil = Callable[[HistoryBuilder, list[Message]], None]
+SETTLED_MS = 10_000
+
+
+def lost_with_disks(spoil: Spoil | None, when: str) -> HistoryBuilder:
+    """Twelve messages before two disks are wiped, six amid it, twelve after all is quiet.
+
+    One message of those amid it is lost; ``spoil`` gets the messages of ``when``.
+    """
+    run = HistoryBuilder()
+    told = {"before": run.traffic(12)}
+    run.clock += 100 * MS
+    begin = run.clock
+    told["amid"] = run.traffic(6)
+    run.clock += 100 * MS
+    for node in ("n0", "n1"):
+        run.fault("wipe", [node], begin, run.clock)
+    run.clock += (SETTLED_MS + 1_000) * MS
+    told["after"] = run.traffic(12)
+    run.clock += 60_000 * MS
+    run.with_replicas = False
+    run.run.update(nodes=[], coverage={})
+    run.add("events", idx=0, type="ok", f="send", t_mono_ns=1_000 * MS)
+    run.tables["deliveries"].remove(told["amid"][3].delivery)
+    if spoil is not None:
+        spoil(run, told[when])
+    return run
+
+
+def lost(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.tables["deliveries"].remove(messages[5].delivery)
+
+
+def overtaken(run: HistoryBuilder, messages: list[Message]) -> None:
+    one, other = messages[1], messages[3]
+    one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=other.send["t_cmp"] + 2)
+
+
+def polled_back(run: HistoryBuilder, messages: list[Message]) -> None:
+    one, other = messages[1].delivery, messages[3].delivery
+    for name in ("t_fetch_inv", "t_recv"):
+        one[name], other[name] = other[name], one[name]
+
+
+def refused_for_good(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.add("acks", op_id=run.op(), grp=GROUP, kind="nack", msg_key=messages[3].key,
+            t_inv=messages[3].delivery["t_recv"] + MS, outcome="info")  # fmt: skip
+
+
+LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
+    "lost amid it": (None, "amid", 3, "A1"),
+    "refused amid it": (refused_for_good, "amid", 3, "A27"),
+    "overtaken amid it": (overtaken, "amid", 3, "A11"),
+    "lost before": (lost, "before", 3, "A1"),
+    "lost after": (lost, "after", 1, "A1"),
+    "refused after": (refused_for_good, "after", 1, "A27"),
+    "overtaken before": (overtaken, "before", 1, "A11"),
+    "overtaken after": (overtaken, "after", 1, "A11"),
+    "polled back before": (polled_back, "before", 1, "A13"),
+}
+"""What is found, among what, with which exit code, by which check."""

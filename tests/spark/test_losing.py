@@ -1,0 +1,27 @@
+"""The Spark job excuses by taken disks what the in-process checker does, and no more."""
+
+import pytest
+
+from chaos.checker import check_history
+from chaos.load import load_history
+from tests.spark.losing import LOSING, lost_with_disks
+from tests.spark.reports import SPARK_MARKS, report_of
+
+pytestmark = SPARK_MARKS
+ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
+
+
+@pytest.mark.parametrize("name", ["lost amid it", "lost after", "polled back before"])
+def test_both_excuse_the_same(session, tmp_path, name):
+    spoil, when, code, check = LOSING[name]
+    run = lost_with_disks(spoil, when)
+    report = report_of(session, run, tmp_path, only=ASKED)
+    other = check_history(load_history(tmp_path / "run"))
+    assert report.verdict.exit_code == other.exit_code == code, report.verdict.reasons
+    told = {r.check: r.details["not_excused"] for r in report.results if "not_excused" in r.details}
+    assert told == {
+        name: one.details["not_excused"]
+        for name, one in other.results.items()
+        if "not_excused" in one.details
+    }
+    assert set(told) == ({check} if code == 1 else set())
