@@ -37,7 +37,7 @@ def load_history(run: Path) -> History:
         name: reader.read(name)
         for name in (
             "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
-            "answers", "txn", "masters",
+            "answers", "txn", "masters", "queue_index",
         )
     }  # fmt: skip
     problems += [f"{run / 'tables'}: {line}" for line in clock_complaints(tables)]
@@ -74,6 +74,7 @@ def load_history(run: Path) -> History:
         raft_events=tables["raft_event"],
         probes=tables["raft_probe"],
         masters=tables["masters"],
+        queue_index=tables["queue_index"],
         replicas=replicas,
         coverage=numbers_of(coverage) if isinstance(coverage, dict) else None,
         subscriptions=tags_by_group(about.get("subscriptions")),

@@ -213,11 +213,13 @@ def _other_keys(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) 
     is_whole = number == theirs.get("count", 0) and 0 < number <= EVIDENCE_MAX
     if not is_whole or check in NAMED_APART:
         return []
-    keys = [{str(row.get("key")) for row in one.get("evidence") or ()} for one in (ours, theirs)]
+    mine, other = (
+        {str(row.get("key")) for row in one.get("evidence") or ()} for one in (ours, theirs)
+    )
     return [
-        f"{check} names {', '.join(sorted(these - those))} only {where}"
-        for these, those, where in ((*keys, "in process"), (*keys[::-1], "on Spark"))
-        if these - those
+        f"{check} names {', '.join(sorted(names))} only {where}"
+        for names, where in ((mine - other, "in process"), (other - mine, "on Spark"))
+        if names
     ]
 
 

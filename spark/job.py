@@ -34,6 +34,7 @@ from spark.checks.minimum_evidence import check_minimum_evidence
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
 from spark.checks.progress import check_batches, check_beyond, check_falls, check_holes
+from spark.checks.queues import check_queues
 from spark.checks.raft import check_committed, check_log_matching
 from spark.checks.raft_events import check_commits, check_leaders, check_terms, check_votes
 from spark.checks.reading import check_backwards, check_shards, check_skips
@@ -64,7 +65,7 @@ from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, 
 CHECKS: Final = SPARK_CHECKS
 RESTS_ON_OUTCOMES: Final = frozenset({"A1", "A2", "A3", "A5", "A6", "A7", "A8", "A9", "A35", "A59"})
 """What asks of messages what became of them: all tables laid over each other by key."""
-RESTS_ON_LOGS: Final = RESTS_ON_OUTCOMES | {"A15", "A34", "A48"}
+RESTS_ON_LOGS: Final = RESTS_ON_OUTCOMES | {"A15", "A34", "A39", "A48"}
 """What asks the replicas' logs; A48 whether they are there."""
 RESTS_ON_GAPS: Final = frozenset({"A1", "A5", "A45"})
 """What is said otherwise where the record has gaps."""
@@ -232,6 +233,7 @@ def _check(
         "A32": lambda: check_terms(context),
         "A33": lambda: check_commits(context),
         "A34": lambda: check_log_matching(context, entries),
+        "A39": lambda: check_queues(context, entries),
         "A41": lambda: check_failover(context),
         "A46": lambda: check_selection(context),
         "A47": lambda: check_coverage(context),

@@ -56,8 +56,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A39", title="applied differs from the log",
         question="are queues, key index and tables what the committed log says?", severity=CRIT,
-        needs="queue_index", simulated=True, lacks="queue files among the copies",
-        asked_as=("A15", "A16", "A50"),
+        needs="queue_index, replicas", in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A40", title="answer of a replica that does not lead",

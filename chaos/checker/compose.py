@@ -36,6 +36,7 @@ from chaos.checker.messages import (
 )
 from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
 from chaos.checker.progress import check_batches, check_beyond, check_falls, check_holes
+from chaos.checker.queues import check_queues
 from chaos.checker.reading import check_backwards, check_shards, check_skips
 from chaos.checker.recovery import check_availability, check_recovery
 from chaos.checker.redelivery import check_redelivery
@@ -88,6 +89,7 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A36": check_completeness,
     "A37": check_old_terms,
     "A38": check_stale,
+    "A39": check_queues,
     "A41": check_failover,
     "A45": check_minimum_evidence,
     "A46": check_selection,

@@ -73,6 +73,8 @@ class History:
     probes: Sequence[Row] = ()
     masters: Sequence[Row] = ()
     """What controllers said of who is master."""
+    queue_index: Sequence[Row] = ()
+    """What somebody read of nodes' queue files."""
     coverage: dict[str, int] | None = None
     """Least number of effective faults per kind; None: one of each kind that was planned."""
     contract: dict[str, Any] = field(default_factory=dict)

@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import Any
 
 from chaos.checker.model import (
     History,
@@ -26,6 +25,8 @@ from chaos.checker.model import (
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
+Refusal = tuple[str, str, int, int, int, int]
+"""Group, topic, queue, offset, message, and when it was refused."""
 Reader = tuple[str, str, int, str, int, int]
 """Group, consumer, generation, topic, epoch, queue: one stretch of reading forwards."""
 POLLED = ("consumer", "generation", "t_fetch_inv")
@@ -222,11 +223,12 @@ def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
         if not is_copy(row):
             queue = (row["grp"], row["topic"], row["queue_id"])
             calls[queue].append((row["t_proc_begin"], row["queue_offset"]))
-    for line in (*again.values(), *calls.values()):
-        line.sort()
+    for times in again.values():
+        times.sort()
+    for begun in calls.values():
+        begun.sort()
     reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if a["kind"] == "reset"}
-    for (*queue, at, key, t), _ in sorted(_refusals(history).items()):
-        grp, topic, queue_id = queue
+    for grp, topic, queue_id, at, key, t in sorted(_refusals(history)):
         times = again.get((grp, key), [])
         came = bisect_right(times, t)
         begun = calls.get((grp, topic, queue_id), [])
@@ -242,15 +244,17 @@ def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
             yield {"msg_key": key, "explain": explain}
 
 
-def _refusals(history: History) -> dict[tuple[Any, ...], None]:
+def _refusals(history: History) -> set[Refusal]:
     """Return what orderly groups refused at a known place, when, and are to get again."""
     names = ("grp", "topic", "queue_id", "queue_offset", "msg_key", "t_inv")
-    found: dict[tuple[Any, ...], None] = {}
+    found: set[Refusal] = set()
     for ack in history.acks:
         most, times = history.reconsume_max.get(ack["grp"]), ack.get("reconsume")
         comes_again = most is None or (times is not None and times < most)
         is_orderly = history.modes.get(ack["grp"]) == "orderly"
-        told = tuple(ack.get(name) for name in names)
-        if ack["kind"] == "nack" and is_orderly and comes_again and None not in told:
-            found[told] = None
+        if ack["kind"] != "nack" or not is_orderly or not comes_again:
+            continue
+        if all(ack.get(name) is not None for name in names):
+            grp, topic, queue_id, at, key, t = (ack[name] for name in names)
+            found.add((grp, topic, queue_id, at, key, t))
     return found

@@ -85,7 +85,7 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
     number = 0
     try:
         with work.open("w", encoding="utf-8") as lines:
-            clients = heapq.merge(_numbered(steps, start), besides, key=lambda op: op[_TIME])
+            clients = heapq.merge(_numbered(steps, start), besides, key=_time_of)
             for number, op in enumerate(itertools.chain(clients, last), start=1):
                 lines.write(write_form({_INDEX: number - 1, **op}) + "\n")
         work.rename(out)
@@ -155,7 +155,11 @@ def _queues(history: History) -> dict[object, object]:
     return info | {Keyword(CLOCKS): history.clock_tolerance_ns}
 
 
-def _besides(history: History, start: int) -> Iterator[dict[object, object]]:
+def _time_of(op: dict[object, Any]) -> int:
+    return int(op[_TIME])
+
+
+def _besides(history: History, start: int) -> Iterator[dict[object, Any]]:
     """Yield what was broken, and what consumers stated, as operations of the nemesis."""
     for time, f, value in operations_besides(history, start):
         about: dict[object, object] = {_TYPE: Keyword("info"), _F: Keyword(f), _TIME: max(0, time)}
@@ -195,7 +199,7 @@ def _queue_orders(history: History) -> dict[str, list[int]]:
     return {key: [places[at] for at in sorted(places)] for key, places in queues.items()}
 
 
-def _numbered(steps: Iterable[_Step], start: int) -> Iterator[dict[object, object]]:
+def _numbered(steps: Iterable[_Step], start: int) -> Iterator[dict[object, Any]]:
     """Yield invocations and completions in the order of their times, each process with one open."""
     lines: list[tuple[int, int, int, dict[object, object]]] = []
     free: list[tuple[int, int]] = []

@@ -52,8 +52,8 @@ def import_jepsen(
         else:
             rows.finish()
         contract = CONTRACT | rows.about.pop("contract", {})
-        about = {"contract": contract, "subscriptions": rows.subscriptions, **rows.about}
-        about |= mapping.run
+        said: dict[str, Any] = {"contract": contract, "subscriptions": rows.subscriptions}
+        about = said | rows.about | dict(mapping.run)
         if tolerance := mapping.tolerance_ns or rows.tolerance_ns:
             about[TOLERANCE] = tolerance
         problems = tuple(bad.problems())

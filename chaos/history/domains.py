@@ -75,6 +75,8 @@ LEAST: Final[dict[Place, int]] = {
     ("masters", "epoch"): 0,
     ("replica_log", "queue_id"): 0,
     ("replica_log", "queue_offset"): 0,
+    ("queue_index", "queue_id"): 0,
+    ("queue_index", "queue_offset"): 0,
 }
 """The smallest number that a column may hold."""
 

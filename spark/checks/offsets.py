@@ -153,7 +153,10 @@ def _misplaced(context: Context, entries: LogEntries, unheld: DataFrame) -> Data
     number = unheld.count()
     if not number:
         return None
-    stored = entries.rows.filter("type = 'message' and queue_offset is not null").select(
+    # Which epoch an entry is of its log does not say.
+    known = [t.name for t in context.topics.values() if t.epoch_min == t.epoch_max]
+    stored = entries.rows.filter("type = 'message' and queue_offset is not null")
+    stored = stored.filter(F.col("topic").isin(known)).select(
         F.xxhash64("topic").alias("topic_h"), "topic", "queue_id", "queue_offset", "msg_key"
     )
     there = F.struct("topic", "queue_id", "queue_offset")
@@ -162,7 +165,7 @@ def _misplaced(context: Context, entries: LogEntries, unheld: DataFrame) -> Data
         .groupBy("msg_key")
         .agg(F.min(there).alias("there"))
     )
-    names = few_rows(context.session, [(t,) for t in context.topics], "topic string")
+    names = few_rows(context.session, [(t,) for t in known], "topic string")
     topics = F.broadcast(names.withColumn("topic_h", F.xxhash64("topic")))
     place = ["topic_h", "queue_id", "queue_offset"]
     rows = (

@@ -108,6 +108,10 @@ class HistoryBuilder:
     """A column of ``drain`` that is empty, by group and topic."""
     raft_groups: dict[str, str] = field(default_factory=dict)
     """The Raft group of a node's log, where it is not the usual one."""
+    with_queues: bool = False
+    """Whether somebody read the queue files of all nodes."""
+    queue_spoils: list[Callable[[list[dict[str, Any]]], object]] = field(default_factory=list)
+    """What is done to the rows of them."""
     topic: str = TOPIC
     grp: str = GROUP
     pid: int = 1
@@ -303,6 +307,8 @@ class HistoryBuilder:
                 self.add("events", idx=number, type="ok", f="send", t_mono_ns=row["t_inv"])
         if "raft_event" not in self.tables:
             self.election(self.nodes[0], 1)
+        if self.with_queues:
+            self._read_queues()
         (path / "run.json").write_text(json.dumps(self.run))
         for table, rows in self.tables.items():
             write_table(path, table, rows)
@@ -344,6 +350,21 @@ class HistoryBuilder:
                     )
                     if (grp, topic) in self.drain_lacks:
                         row[self.drain_lacks[grp, topic]] = None
+
+    def _read_queues(self) -> None:
+        """Note what the queues of nodes name: all messages that their logs have committed."""
+        topics = {row["topic"] for row in self.tables["sends"]}
+        for node, log in self.logs.items():
+            for entry in log:
+                if entry.topic in topics and entry.index <= self.commits.get(node, entry.index):
+                    seen = payload.decode_body(entry.body)
+                    self.add(
+                        "queue_index", node=node, topic=entry.topic, queue_id=entry.queue_id,
+                        queue_offset=entry.queue_offset, index=entry.index,
+                        msg_key=None if seen is None else seen.msg_key,
+                    )  # fmt: skip
+        for spoil in self.queue_spoils:
+            spoil(self.tables["queue_index"])
 
     def _write_replica(self, path: Path, node: str) -> None:
         (path / "data").mkdir(parents=True, exist_ok=True)

@@ -228,6 +228,7 @@ def every_kind(run: HistoryBuilder, messages: list[Message]) -> None:
     """Add all of it, sound."""
     for family in FAMILIES:
         family(run)
+    run.with_queues = True
     run.probe("n0", "leader", 1, run.clock)
     run.add("masters", controller="c0", t0=run.clock, t1=run.clock + 1, grp="a", epoch=1, node="n0",
             set_epoch=1, in_sync=[1])  # fmt: skip

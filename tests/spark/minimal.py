@@ -7,6 +7,7 @@ exactly that check and no other, and nothing in the sound one.
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -222,6 +223,36 @@ def leads_unnamed(run: HistoryBuilder, messages: list[Message]) -> None:
             role="leader", term=35)  # fmt: skip
 
 
+def queues_read(run: HistoryBuilder, spoil: Callable[[list[dict[str, Any]]], object]) -> None:
+    run.with_queues = True
+    run.queue_spoils.append(spoil)
+
+
+def queue_names_another(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A place of n1's queue names the entry behind its own."""
+    at = messages[3].index
+    queues_read(run, lambda rows: row_at(rows, "n1", at).update(index=at + 2, msg_key=None))
+
+
+def queue_leaves_one_out(run: HistoryBuilder, messages: list[Message]) -> None:
+    at = messages[5].index
+    queues_read(run, lambda rows: rows.remove(row_at(rows, "n2", at)))
+
+
+def queue_goes_on(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Behind its end a queue names what its log has not, by place alone."""
+    at = messages[7].index
+
+    def spoil(rows: list[dict[str, Any]]) -> None:
+        rows.append(row_at(rows, "n0", at) | {"queue_offset": 8_000, "index": None})
+
+    queues_read(run, spoil)
+
+
+def row_at(rows: list[dict[str, Any]], node: str, index: int) -> dict[str, Any]:
+    return next(row for row in rows if row["node"] == node and row["index"] == index)
+
+
 VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "two masters of an epoch": ("A63", "invalid", two_masters_of_an_epoch),
     "an earlier epoch named": ("A63", "invalid", earlier_epoch_named),
@@ -245,6 +276,9 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "term fell": ("A32", "invalid", lambda r, m: plant_term_fall(r, m[3])),
     "commit fell": ("A33", "invalid", lambda r, m: plant_commit_fall(r, m[3])),
     "mismatch": ("A34", "invalid", lambda r, m: plant_mismatch(r, m[3])),
+    "queue names another": ("A39", "invalid", queue_names_another),
+    "queue leaves one out": ("A39", "invalid", queue_leaves_one_out),
+    "queue goes on": ("A39", "invalid", queue_goes_on),
     "divergence": ("A35", "invalid", lambda r, m: plant_divergence(r, m[3])),
     "gone from two logs": ("A35", "invalid", foreign.gone_from_two_logs),
     "gap": ("A45", "unknown", gap),
@@ -279,6 +313,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
         "beyond the end",
     ),
+    "queues": ("queue names another", "queue leaves one out", "queue goes on"),
     "leaders": tuple(LEADER_VIOLATIONS),
     "service": tuple(SERVICE_VIOLATIONS),
     "masters": (
