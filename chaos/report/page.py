@@ -4,6 +4,7 @@ Source: spec/proof.md 4.5.
 """
 
 import html
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,7 +170,9 @@ def _evidence(name: str, item: dict[str, Any]) -> str:
 
 def _faults(data: RunData) -> str:
     if not data.faults:
-        return "<h2>Faults</h2><p class=none>No fault is recorded in this run.</p>"
+        return (
+            f"<h2>Faults</h2><p class=none>No fault is recorded in this run.</p>{_coverage(data)}"
+        )
     took = [f for f in data.faults if f.effective]
     rows = "".join(_fault_row(fault) for fault in data.faults)
     return (
@@ -177,7 +180,37 @@ def _faults(data: RunData) -> str:
         "effect, as their witnesses saw it; the others prove nothing and are not counted.</p>"
         "<div class=wide><table><tr><th>fault<th>what<th>target<th class=n>from<th class=n>to"
         "<th>status<th>witness<th>took effect<th class=n>sends in flight"
-        f"{rows}</table></div>"
+        f"{rows}</table></div>{_coverage(data)}"
+    )
+
+
+def _coverage(data: RunData) -> str:
+    """Return a row for each kind of fault: how many were planned, and how many count (A47)."""
+    told = data.run.get("coverage")
+    planned = Counter(fault.kind for fault in data.faults)
+    wanted = told if isinstance(told, dict) else dict.fromkeys(planned, 1)
+    took = Counter(fault.kind for fault in data.faults if fault.effective)
+    counts = Counter(f.kind for f in data.faults if f.effective and f.in_flight)
+    kinds = sorted(planned.keys() | {str(kind) for kind in wanted})
+    if not kinds:
+        return ""
+    rows = "".join(_coverage_row(kind, planned, took, counts, wanted.get(kind)) for kind in kinds)
+    return (
+        "<h3>Coverage</h3><p class=soft>A fault counts if it took effect while sends were in "
+        "flight.</p><div class=wide><table><tr><th>kind<th class=n>planned<th class=n>took effect"
+        f"<th class=n>count<th class=n>wanted<th>{rows}</table></div>"
+    )
+
+
+def _coverage_row(
+    kind: str, planned: Counter[str], took: Counter[str], counts: Counter[str], wanted: object
+) -> str:
+    least = wanted if isinstance(wanted, int) else 0
+    word = "too few" if counts[kind] < least else ""
+    return (
+        f"<tr><td>{_e(kind)}</td><td class=n>{planned[kind]}</td><td class=n>{took[kind]}</td>"
+        f"<td class=n>{counts[kind]}</td><td class=n>{least or ''}</td>"
+        f'<td class="unknown">{word}</td></tr>'
     )
 
 
