@@ -86,8 +86,9 @@ def _are_too_few(entries: LogEntries | None) -> Column:
 
 
 def place(topic: Column, queue_id: Column, queue_offset: Column) -> Column:
-    """Return a 64-bit hash of a place in a queue, null if the offset is not known."""
-    return F.when(queue_offset.isNotNull(), F.xxhash64(F.xxhash64(topic), queue_id, queue_offset))
+    """Return a 64-bit hash of a place in a queue, null if queue or offset is not known."""
+    is_known = queue_id.isNotNull() & queue_offset.isNotNull()
+    return F.when(is_known, F.xxhash64(F.xxhash64(topic), queue_id, queue_offset))
 
 
 def _send_rows(context: Context) -> DataFrame:

@@ -64,7 +64,7 @@ def _words(row: Row) -> str:
 
 def _failover_row(history: History, fault: Row, acks: list[int]) -> Row:
     t_on1 = fault["t_on1"]
-    t_on0 = t_on1 if fault["t_on0"] is None else fault["t_on0"]
+    t_on0 = t_on1 if fault["t_on0"] is None else min(fault["t_on0"], t_on1)
     gap, first = service_gap(acks, t_on0, t_on1) or (None, None)
     healed = [t for t in _lifted(history, fault) if first is not None and t <= first]
     since_heal = first - max(healed) if first is not None and healed else None

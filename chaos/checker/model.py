@@ -143,10 +143,11 @@ class History:
         return (send.get("epoch") or 0) >= self.epochs[send["topic"]][1]
 
     def place(self, row: Row) -> Place | None:
-        """Return the place of a send or delivery; None if its offset or epoch is not known."""
+        """Return the place of a send or delivery; None if queue, offset or epoch is not known."""
         low, high = self.epochs.get(row["topic"], (0, 0))
         epoch = row.get("epoch")
-        if row["queue_offset"] is None or (epoch is None and low != high):
+        is_known = row["queue_id"] is not None and row["queue_offset"] is not None
+        if not is_known or (epoch is None and low != high):
             return None
         return row["topic"], high if epoch is None else epoch, row["queue_id"], row["queue_offset"]
 

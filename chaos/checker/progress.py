@@ -36,7 +36,7 @@ def check_batches(history: History) -> Result:
             seen[where] = min(seen.get(where, read_at), read_at)
     batches: dict[tuple[int, str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for send in sends:
-        if send["queue_offset"] is not None:
+        if send["queue_id"] is not None and send["queue_offset"] is not None:
             where = (send["msg_key"], send["topic"], send["queue_id"])
             offset = seen.get(where, int(send["queue_offset"]))
             batch = (send["op_id"], send["topic"], send["queue_id"])

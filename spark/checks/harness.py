@@ -48,7 +48,9 @@ def _gaps(context: Context, kills: Sequence[Row]) -> dict[str, tuple[int, int]]:
     if not kills:
         return {}
     slots, fault = context.timeline, ["fault_id", "on0", "on1"]
-    spans = [(k.fault_id, k.t_on1 if k.t_on0 is None else k.t_on0, k.t_on1) for k in kills]
+    spans = [
+        (k.fault_id, k.t_on1 if k.t_on0 is None else min(k.t_on0, k.t_on1), k.t_on1) for k in kills
+    ]
     table = few_rows(context.session, spans, "fault_id string, on0 long, on1 long")
     acks = context.sends.filter("outcome = 'ok' and t_cmp is not null").select(
         F.col("t_cmp").alias("t"), slots.slot(F.col("t_cmp")).alias("slot")

@@ -114,7 +114,8 @@ def _elsewhere(context: Context, outcomes: MessageOutcomes | None) -> DataFrame 
     ours = on_topics(context) & F.expr("own and not copied and msg_key is not null")
     columns = ("msg_key", "topic", epoch, "queue_id", "queue_offset")
     seen = context.deliveries.filter(ours).select(*columns).distinct()
-    told = context.sends.filter("outcome = 'ok' and queue_offset is not null").select(*columns)
+    told = context.sends.filter("outcome = 'ok' and queue_offset is not null")
+    told = told.filter("queue_id is not null").select(*columns)
     told = told.filter("epoch_ is not null").distinct()
     at = ["msg_key", "topic", "epoch_", "queue_id", "queue_offset"]
     there = seen.join(told, at, "left_semi").select("msg_key").distinct()
@@ -210,7 +211,7 @@ def _observers(context: Context, entries: LogEntries | None) -> DataFrame:
         F.col("queue_id"),
         F.col("queue_offset"),
     )
-    known = F.col("queue_offset").isNotNull()
+    known = F.col("queue_id").isNotNull() & F.col("queue_offset").isNotNull()
     sent = context.sends.filter((F.col("outcome") == "ok") & known)
     got = context.deliveries.filter("not copied").filter(known & on_topics(context))
     rows = sent.select(*place, "body_hash", "msg_key").unionByName(

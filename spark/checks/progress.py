@@ -41,7 +41,7 @@ def check_batches(context: Context) -> CheckResult:
         .agg(F.min("queue_offset").alias("seen"))
     )
     batches = context.sends.filter("outcome = 'ok' and kind = 'batch'")
-    batches = batches.filter("queue_offset is not null")
+    batches = batches.filter("queue_id is not null and queue_offset is not null")
     rows = batches.select(*place, "op_id", "seq", "queue_offset").join(seen, place, "left")
     rows = rows.withColumn("queue_offset", F.coalesce("seen", "queue_offset"))
     earlier = Window.partitionBy("op_id", "topic", "queue_id").orderBy("seq", "queue_offset")

@@ -21,7 +21,7 @@ def check_order(context: Context) -> CheckResult:
     """Return A11."""
     result = CheckResult(check="A11", summary="what was sent later lies behind")
     sends = context.sends.filter(
-        "outcome = 'ok' and queue_offset is not null and t_cmp is not null"
+        "outcome = 'ok' and queue_id is not null and queue_offset is not null and t_cmp is not null"
     ).withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
     columns = ("topic", "epoch_", "queue_id", "queue_offset", "msg_key", "op_id", "t_cmp", "t_inv")
     sends = sends.filter("epoch_ is not null").select(*columns)
