@@ -261,6 +261,8 @@ def _read_delivery_facts(context: Context) -> None:
         drained = context.table("drain").select("grp", "topic").distinct().collect()
         names = {row.gname for row in stats}
         pairs += [(r.grp, r.topic) for r in drained if r.grp + AUDITOR not in names]
+    audited = {row.grp for row in stats if row.audited}
+    pairs += [pair for pair in _subscribed(context) if pair[0] not in audited]
     for name, topic in sorted(pairs):
         context.groups.setdefault(name, set()).add(topic)
     for row in stats:
@@ -269,6 +271,19 @@ def _read_delivery_facts(context: Context) -> None:
         if row.topic in context.topics:
             context.unkeyed_rows += row.unkeyed if row.own else 0
             context.foreign_rows += 0 if row.own else row.n
+
+
+def _subscribed(context: Context) -> list[tuple[str, str]]:
+    """Return which groups subscribed to which topics that were sent to, as run.json says."""
+    told = context.history.run.get("subscriptions")
+    groups = told.items() if isinstance(told, dict) else ()
+    return [
+        (str(group), str(topic))
+        for group, topics in groups
+        if isinstance(topics, dict)
+        for topic, tags in topics.items()
+        if isinstance(tags, list) and topic in context.topics
+    ]
 
 
 def _read_statements(context: Context) -> None:

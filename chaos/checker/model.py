@@ -180,6 +180,9 @@ class History:
         rows += [d for d in self.drain if d["grp"] not in auditors]
         for row in rows:
             found[row["grp"]].add(row["topic"])
+        for group, topics in self.subscriptions.items():  # though it may have got nothing
+            if group not in auditors and (told := topics.keys() & self.epochs.keys()):
+                found[group] |= told
         if not found:
             for row in self.deliveries:
                 found[row["grp"]].add(row["topic"])

@@ -199,6 +199,12 @@ def one_fault_soon_after_the_begin(run: HistoryBuilder, messages: list[Message])
     run.deliver(run.send())
 
 
+def group_that_got_nothing(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It subscribed, says run.json; nobody says how far it has read."""
+    run.run["subscriptions"] = {"second": {"orders": ["red"]}}
+    messages[3].send["tag"] = "red"
+
+
 def without(name: str) -> After:
     def remove(run: Path) -> None:
         path = run / name
@@ -322,6 +328,7 @@ CASES = {
     "too few faults": Case(exit_code=2, spoil=too_few_faults),
     "fault never lifted": Case(exit_code=2, spoil=fault_never_lifted),
     "stored twice": Case(exit_code=3, check="A8", spoil=stored_twice),
+    "a group that got nothing": Case(exit_code=2, spoil=group_that_got_nothing),
     "second group misses one": Case(exit_code=1, check="A1", spoil=second_group_misses_one),
     "phantom": Case(exit_code=1, check="A5", spoil=phantom_of_a_fresh_key),
     "phantom without a key": Case(exit_code=1, check="A5", spoil=no_keys_in_phantoms),
