@@ -5,7 +5,6 @@ from typing import Final
 from chaos.catalogue.kinds import FaultEntry, Target
 
 _COMPILER: Final = "a C compiler"
-_CLOCK: Final = "a library between the broker and its clock"
 
 KINDS: Final = (
     FaultEntry(
@@ -16,14 +15,16 @@ KINDS: Final = (
     ),
     FaultEntry(
         ids=("T1",), kind="clock.strobe", title="the wall clock jumps to and fro",
-        target=Target.BROKER, witness="clocks differ", undo="it is set right",
-        simulator="clock_strobe", lacks=_CLOCK, needs=_COMPILER,
+        target=Target.BROKER, witness="wrong times told, and none afterwards",
+        undo="it is set right",
+        simulator="clock_strobe", needs=_COMPILER, nemesis="clock_strobe",
         moves_clock=True, recorded=("clock.strobe",),
     ),
     FaultEntry(
         ids=("T2",), kind="clock.drift", title="all clocks go at another speed",
-        target=Target.BROKER, witness="clocks differ", undo="they go as before",
-        simulator="clock_drift", lacks=_CLOCK, needs=_COMPILER,
+        target=Target.BROKER, witness="wrong times told, and none afterwards",
+        undo="they go as before",
+        simulator="clock_drift", needs=_COMPILER, nemesis="clock_drift",
         moves_clock=True, recorded=("clock.drift",),
     ),
     FaultEntry(

@@ -152,6 +152,10 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "slow": _library("slow", {"ms": Bounds(50, 1, 10_000)}),
     "hang": _library("hang", {}),
     "clock_jump": _library("clock_jump", {"ms": Bounds(-30_000, -1e9, 1e9)}),
+    "clock_strobe": _library(
+        "clock_strobe", {"ms": Bounds(5_000, -1e9, 1e9), "period_ms": Bounds(200, 1, 60_000)}
+    ),
+    "clock_drift": _library("clock_drift", {"percent": Bounds(100, -50, 100)}),
     "cut": Kind(make=cut_link, targets=(2, 2)),
     "oneway": Kind(make=cut_one_way, targets=(2, 2)),
     "isolate": Kind(make=isolate),

@@ -4,7 +4,7 @@ Witness: what the library counted in that process since the command: calls that 
 wrong times that were told. Nothing counted: no effect. Numbers of a witness: the count before, by
 how much it grew while the fault was on, and since it was lifted, which must be nothing.
 
-Source: spec/proof.md D3, D5, D6, D7, T1.
+Source: spec/proof.md D3, D5, D6, D7, T1, T2.
 """
 
 import asyncio
@@ -52,6 +52,16 @@ HOW: Final[Mapping[str, _How]] = {
     "hang": _How(lambda _p: {"delay_us": HANG_US}, lambda _p: "delayed"),
     "clock_jump": _How(
         lambda p: {"skew_ns": int(float(p["ms"]) * 1_000_000)}, lambda _p: "times_told"
+    ),
+    "clock_strobe": _How(
+        lambda p: {
+            "skew_ns": int(float(p["ms"]) * 1_000_000),
+            "strobe_ns": int(float(p["period_ms"]) * 1_000_000),
+        },
+        lambda _p: "times_told",
+    ),
+    "clock_drift": _How(
+        lambda p: {"drift_ppm": int(float(p["percent"]) * 10_000)}, lambda _p: "times_told"
     ),
 }
 """By the kind."""

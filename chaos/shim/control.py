@@ -10,9 +10,11 @@ offset  field
 16, 24  the same of writes
 32      how long each sync and write takes longer, us
 40      by how much the wall clock is wrong, ns
-48, 56  syncs, writes that failed
-64      calls that were made to wait
-72      wrong times that were told
+48      for how long it is wrong, and right, in turn, ns; 0: always wrong
+56      by how much all clocks go faster, millionths
+64, 72  syncs, writes that failed
+80      calls that were made to wait
+88      wrong times that were told
 ======  ==================================================
 """
 
@@ -23,7 +25,8 @@ from pathlib import Path
 from typing import Final
 
 COMMANDS: Final = (
-    "sync_errno", "sync_fails", "write_errno", "write_fails", "delay_us", "skew_ns",
+    "sync_errno", "sync_fails", "write_errno", "write_fails", "delay_us", "skew_ns", "strobe_ns",
+    "drift_ppm",
 )  # fmt: skip
 COUNTS: Final = ("syncs_failed", "writes_failed", "delayed", "times_told")
 _FIELDS: Final = {name: 8 * at for at, name in enumerate((*COMMANDS, *COUNTS))}

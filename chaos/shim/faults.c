@@ -29,6 +29,8 @@ struct control {
     _Atomic int64_t write_fails;
     _Atomic int64_t delay_us;    /* how long each sync and write takes longer */
     _Atomic int64_t skew_ns;     /* by how much the wall clock is wrong */
+    _Atomic int64_t strobe_ns;   /* it is wrong and right in turn, for so long each */
+    _Atomic int64_t drift_ppm;   /* by how much all clocks go faster */
     /* Counts, written here. */
     _Atomic int64_t syncs_failed;
     _Atomic int64_t writes_failed;
@@ -136,14 +138,55 @@ ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, in
     return write_fails(fd) ? -1 : NEXT(pwritev64v2)(fd, parts, count, at, flags);
 }
 
+static int64_t nanoseconds(const struct timespec *told) {
+    return (int64_t)told->tv_sec * 1000000000 + told->tv_nsec;
+}
+
+/* How far the monotonic clock of this process is ahead by now: what it gained by drifting stays, or
+ * it would go back when the drift ends. */
+static int64_t gained(int64_t now) {
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
+    static int64_t since, speed, kept;
+    int64_t wanted = atomic_load(&control->drift_ppm);
+    while (atomic_flag_test_and_set(&busy))
+        ;
+    if (wanted != speed) {
+        kept += (now - since) / 1000 * speed / 1000;
+        since = now;
+        speed = wanted;
+    }
+    int64_t ahead = kept + (now - since) / 1000 * speed / 1000;
+    atomic_flag_clear(&busy);
+    return ahead;
+}
+
+/* By how much a clock is wrong; `drifts`: whether it goes at another speed just now. */
+static int64_t wrong_by(clockid_t clock, int *drifts) {
+    int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    int is_steady = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
+    struct timespec told;
+    if (control == NULL || !(is_wall || is_steady) || NEXT(clock_gettime)(CLOCK_MONOTONIC, &told))
+        return 0;
+    int64_t now = nanoseconds(&told), ahead = gained(now);
+    *drifts = atomic_load(&control->drift_ppm) != 0;
+    if (is_steady)
+        return ahead;
+    int64_t skew = atomic_load(&control->skew_ns), turn = atomic_load(&control->strobe_ns);
+    if (turn > 0 && now / turn % 2)
+        skew = 0;
+    return skew + (*drifts ? ahead : 0);
+}
+
 int clock_gettime(clockid_t clock, struct timespec *told) {
-    int failed = NEXT(clock_gettime)(clock, told);
-    int64_t skew = control == NULL || failed ? 0 : atomic_load(&control->skew_ns);
-    if (skew != 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        int64_t wrong = (int64_t)told->tv_sec * 1000000000 + told->tv_nsec + skew;
+    int drifts = 0, failed = NEXT(clock_gettime)(clock, told);
+    int64_t by = failed ? 0 : wrong_by(clock, &drifts);
+    if (by != 0) {
+        int64_t wrong = nanoseconds(told) + by;
         told->tv_sec = wrong / 1000000000;
         told->tv_nsec = wrong % 1000000000;
-        atomic_fetch_add(&control->times_told, 1);
+        /* What a drift has left behind is no wrong time any more. */
+        if (drifts || clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+            atomic_fetch_add(&control->times_told, 1);
     }
     return failed;
 }

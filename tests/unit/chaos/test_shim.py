@@ -136,6 +136,52 @@ def test_wall_clock_is_wrong_and_the_monotonic_one_is_not(library, tmp_path):
     assert control.count("times_told") >= 1
 
 
+@needs_compiler
+@pytest.mark.parametrize(("percent", "least", "most"), [(100, 1.9, 2.1), (-50, 0.45, 0.55)])
+def test_all_clocks_go_at_another_speed_and_what_is_gained_stays(
+    library, tmp_path, percent, least, most
+):
+    code = f"""
+        import mmap, struct, subprocess
+        control = os.open({str(tmp_path / "control")!r}, os.O_RDWR)
+        commands = mmap.mmap(control, 4096)
+        def true():
+            return float(subprocess.check_output(["cat", "/proc/uptime"], env={{}}).split()[0])
+        wall, steady, real = time.time(), time.monotonic(), true()
+        while true() - real < 1:
+            time.sleep(0.05)
+        real = true() - real
+        speeds = [(time.time() - wall) / real, (time.monotonic() - steady) / real]
+        commands[56:64] = struct.pack("=q", 0)
+        before, wall = time.monotonic(), time.time()
+        steps = [time.monotonic() for _ in range(1000)]
+        print(json.dumps([speeds, min(steps) >= before and steps == sorted(steps), wall]))
+    """
+    said, control = run_with(library, tmp_path, code, drift_ppm=percent * 10_000)
+    assert isinstance(said, list)
+    speeds, is_steady, wall = said
+    assert all(least < speed < most for speed in speeds), speeds
+    assert is_steady, "the monotonic clock went back when the drift ended"
+    now = subprocess.check_output([sys.executable, "-c", "import time; print(time.time())"])
+    assert abs(float(now) - wall) < 30
+    assert control.count("times_told") > 0
+
+
+@needs_compiler
+def test_wall_clock_jumps_to_and_fro(library, tmp_path):
+    code = """
+        begin, seen = time.monotonic(), []
+        while time.monotonic() - begin < 0.5:
+            seen.append(time.time() - begin)
+        print(json.dumps([min(seen), max(seen), sum(abs(b - a) > 1000 for a, b in zip(seen, seen[1:]))]))
+    """  # noqa: E501 - one line of the child
+    said, _ = run_with(library, tmp_path, code, skew_ns=-3_600 * 10**9, strobe_ns=50_000_000)
+    assert isinstance(said, list)
+    low, high, jumps = said
+    assert 3_599 < high - low < 3_601
+    assert 5 <= jumps <= 11
+
+
 def test_control_sets_what_is_named_and_lifts_all(tmp_path):
     control = Control(tmp_path / "control")
     control.command(sync_errno=5, skew_ns=-7)

@@ -105,7 +105,7 @@ def test_without_a_compiler_it_is_said_which_faults_and_scenarios_are_left_out(
     monkeypatch.setattr(doctor, "compiler", lambda: None)
     faults, left = doctor.c_compiler(), doctor.scenarios()
     assert faults.state is left.state is doctor.State.DOWNGRADED
-    for kind in ("eio", "full", "slow", "hang", "clock_jump"):
+    for kind in ("eio", "full", "slow", "hang", "clock_jump", "clock_strobe", "clock_drift"):
         assert kind in faults.consequence
     for name in ("a-disk-that-fails", "a-leader-whose-disk-hangs", "wall-clocks-that-jump"):
         assert name in left.consequence
