@@ -235,6 +235,27 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="groups-of-a-node-mixed",
+        breaks="Checkers lay what one node notes of several Raft groups in one line.",
+        source="Seen in this system: a node of two groups was told to let its term fall.",
+        plant=patch(
+            "chaos.checker.events:_member",
+            ('return row["node"], row.get("group") or 0', 'return row["node"], 0'),
+        ),
+    ),
+    Mutant(
+        name="loss-excuses-what-came-after",
+        breaks="Where disks were taken, all that looks like loss is excused, whenever it was.",
+        source="Seen in this system: messages sent a minute after the last fault, and lost.",
+        plant=patch("chaos.checker.excuses:_parts", ("if not spans or", "if True or")),
+    ),
+    Mutant(
+        name="anomalies-counted-only",
+        breaks="Two checkers that find as many anomalies agree, whichever these are.",
+        source="Seen in this system: one named a message, the other a place.",
+        plant=patch("chaos.verdict:_other_keys", ("if not is_whole or", "if True or")),
+    ),
+    Mutant(
         name="doctor-forgets-scenarios",
         breaks="The doctor says that every scenario works where faults of files are skipped.",
         source="Seen in other harnesses: skipped faults passed for coverage.",

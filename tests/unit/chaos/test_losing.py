@@ -4,6 +4,8 @@ import pytest
 
 from chaos.checker import check_history
 from chaos.load import load_history
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.spark.losing import LOSING, lost_with_disks
 
 
@@ -15,3 +17,11 @@ def test_only_what_disks_can_have_taken_is_excused(name, tmp_path):
     assert found.exit_code == code, found.reasons
     bad = {name for name, one in found.results.items() if one.details.get("not_excused")}
     assert bad == ({check} if code == 1 else set()), found.reasons
+
+
+def test_an_excuse_without_end_is_found_out(tmp_path):
+    spoil, when, code, _ = LOSING["lost after"]
+    history = load_history(lost_with_disks(spoil, when).write(tmp_path / "run"))
+    assert check_history(history).exit_code == code == 1
+    with planted(HARNESS_BUGS["loss-excuses-what-came-after"]):
+        assert check_history(history).exit_code == 3

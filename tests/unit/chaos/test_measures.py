@@ -5,6 +5,8 @@ import pytest
 from chaos.checker import check_history
 from chaos.load import load_history
 from chaos.verdict import MEASURES, compare
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.spark.measures import measured
 from tests.spark.minimal import write_minimal
 
@@ -66,3 +68,5 @@ def test_anomaly_that_only_one_names_is_a_disagreement(check, count, said):
     )
     assert compare(one, one) == []
     assert compare(one, other) == said
+    with planted(HARNESS_BUGS["anomalies-counted-only"]):
+        assert compare(one, other) == []

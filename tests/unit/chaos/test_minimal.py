@@ -11,6 +11,8 @@ from chaos.checker import check_history
 from chaos.checker.compose import CHECKS
 from chaos.load import load_history
 from chaos.verdict import check_in_process
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.spark.kinds import LACKING, every_kind, too_soon_by_the_clock
 from tests.spark.leaders import members_of_several_groups
 from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
@@ -35,8 +37,11 @@ def test_every_kind_is_judged_and_sound(tmp_path):
 
 
 def test_a_node_has_a_term_and_a_log_in_each_of_its_groups(tmp_path):
-    found = check_history(load_history(write_minimal(members_of_several_groups, tmp_path)))
+    history = load_history(write_minimal(members_of_several_groups, tmp_path))
+    found = check_history(history)
     assert (alarms(found), found.exit_code) == ({}, 0), found.reasons
+    with planted(HARNESS_BUGS["groups-of-a-node-mixed"]):
+        assert alarms(check_history(history)) == {"A32": "invalid"}
 
 
 def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(tmp_path):
