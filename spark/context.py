@@ -189,7 +189,8 @@ def load_context(session: SparkSession, history: History) -> Context:
         .otherwise(F.col("grp"))
         .alias("gname"),
         F.coalesce(F.col("payload_run_id").isin(own), F.lit(col=True)).alias("own"),
-        (F.coalesce("is_retry", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))).alias(
+        # What comes again, and nobody says whether from a retry queue, may have come from one.
+        F.expr("coalesce(is_retry, coalesce(reconsume, 0) > 0) or coalesce(is_dlq, false)").alias(
             "copied"
         ),
     )

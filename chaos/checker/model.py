@@ -228,9 +228,14 @@ def lacking(table: str, rows: Sequence[Row], *columns: str) -> str:
     return ", ".join(names)
 
 
-def is_copy(row: Row) -> bool:
-    """Return whether a delivery came from a retry or dead letter queue: its place is another."""
-    return bool(row.get("is_retry") or row.get("is_dlq"))
+def is_copy(row: Mapping[str, Any]) -> bool:
+    """Return whether a delivery came from a retry or dead letter queue: its place is another.
+
+    What comes again, and of which nobody says whether from there, may have come from there.
+    """
+    is_retry = row.get("is_retry")
+    again = (row.get("reconsume") or 0) > 0 if is_retry is None else is_retry
+    return bool(again or row.get("is_dlq"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.checker.messages import refused, where_found
-from chaos.checker.model import History, Row
+from chaos.checker.model import History, Row, is_copy
 from chaos.checker.sends import WAITS
 from chaos.exchange.besides import CONTRACT, operations_besides
 from chaos.exchange.edn import Keyword, write_form
@@ -101,8 +101,7 @@ def _kafka(history: History) -> tuple[list[_Step], int]:
     kept = {id(row) for row in history.own}
     left_out = 0
     for row in history.deliveries:
-        copied = row.get("is_retry") or row.get("is_dlq")
-        if copied or id(row) not in kept or row["msg_key"] is None:
+        if is_copy(row) or id(row) not in kept or row["msg_key"] is None:
             left_out += 1
             continue
         reader = (row["grp"], row.get("consumer"), row["topic"], row["queue_id"])

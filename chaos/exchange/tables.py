@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from chaos.checker.model import is_copy
 from chaos.exchange.cells import Names
 from chaos.history.arrow import arrow_schema
 from chaos.history.tables import TABLES
@@ -93,14 +94,14 @@ class Queues:
     def see(self, table: str, row: Mapping[str, Any]) -> None:
         """Note what a row tells. Errors: FullError."""
         topic, queue_id = row.get("topic"), row.get("queue_id")
-        if table == "deliveries" and not row.get("auditor") and not row.get("is_retry"):
+        copied = table == "deliveries" and is_copy(row)
+        if table == "deliveries" and not row.get("auditor") and (not copied or row.get("is_dlq")):
             self.readers.setdefault(str(row["grp"]), set()).add(str(topic))
         if topic is None or queue_id is None:
             return
         queue = (str(topic), int(queue_id))
         if table == "acks" and row.get("kind") == "commit" and row.get("value_offset") is not None:
             self.commits[queue] = max(self.commits.get(queue, 0), int(row["value_offset"]))
-        copied = row.get("is_retry") or row.get("is_dlq")
         if table in {"sends", "deliveries"} and not copied:
             offset = row.get("queue_offset")
             low_high = self.bounds.setdefault(queue, [])

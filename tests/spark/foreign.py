@@ -205,6 +205,14 @@ def group_that_got_nothing(run: HistoryBuilder, messages: list[Message]) -> None
     messages[3].send["tag"] = "red"
 
 
+def came_again_from_somewhere(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A refused message comes again, at an offset of another queue; nobody calls it a retry."""
+    one, other = messages[3], messages[5]
+    run.add("acks", grp="billing", kind="nack", msg_key=one.key, delay_ms=0,
+            t_inv=one.delivery["t_recv"] + MS, outcome="info")  # fmt: skip
+    run.deliver(one, reconsume=1, is_retry=None, queue_offset=other.queue_offset)
+
+
 def without(name: str) -> After:
     def remove(run: Path) -> None:
         path = run / name
@@ -316,6 +324,7 @@ CASES = {
         exit_code=0, spoil=came_from_where_it_was_stored_first
     ),
     "one fault soon after the begin": Case(exit_code=0, spoil=one_fault_soon_after_the_begin),
+    "came again from somewhere": Case(exit_code=0, spoil=came_again_from_somewhere),
     "refused and stored": Case(exit_code=1, check="A7", spoil=refused_and_stored),
     "refused by a code that proves nothing": Case(
         exit_code=0, spoil=refused_by_a_code_that_proves_nothing

@@ -41,6 +41,7 @@ def test_each_anomaly_beside_others_is_found_by_both(session, tmp_path):
 def test_what_lies_elsewhere_than_was_told_is_found_without_logs(session, tmp_path):
     names = (
         "came from elsewhere", "one fault soon after the begin", "a group that got nothing",
+        "came again from somewhere",
     )  # fmt: skip
     run = write_case(Case(exit_code=1, spoil=spoil_with(names)), tmp_path)
     report = report_of(session, run, tmp_path, only=("A1", "A15", "A45", "A48"))
