@@ -22,7 +22,7 @@ UNREAD = "run_id"
 STRANGE = "acknowledged"
 WRITTEN = (
     "acks", "deliveries", "drain", "events", "faults", "masters", "raft_event", "raft_probe",
-    "sends", "txn",
+    "sends", "txn", "queue_index",
 )  # fmt: skip
 
 
