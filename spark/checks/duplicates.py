@@ -7,7 +7,7 @@ attempts that may have stored it. Source: spec/proof.md A8.
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.checks import CRIT
@@ -33,18 +33,7 @@ def check_duplicates(
     if not outcomes.totals["duplicate"]:
         return result
     suspects = outcomes.suspects.filter("duplicate").select("msg_key", "attempts")
-    columns = ("msg_key", "topic", "queue_id", "queue_offset")
-    places = context.deliveries.filter("own and not copied").select(*columns)
-    if entries is not None:
-        stored = entries.rows.filter("committed and type = 'message'")
-        if entries.divergent:
-            disputed = entries.entries.filter("cid_min <> cid_max").select("group", "index")
-            stored = stored.join(
-                small(disputed, entries.divergent), ["group", "index"], "left_anti"
-            )
-        places = places.union(
-            stored.filter(F.col("topic").isin(list(context.topics))).select(*columns)
-        )
+    places = _places(context, entries)
     # One message may lie at a million places: the first ones are named, found share by share.
     share = Window.partitionBy("msg_key", "share").orderBy("place")
     order = Window.partitionBy("msg_key").orderBy("place")
@@ -87,3 +76,17 @@ def check_duplicates(
     else:
         result.details["bound_exceeded"] = f"A8: {result.summary}"
     return result
+
+
+def _places(context: Context, entries: LogEntries | None) -> DataFrame:
+    """Return where messages were delivered from, and lie by logs that do not differ there."""
+    columns = ("msg_key", "topic", "queue_id", "queue_offset")
+    places = context.deliveries.filter("own and not copied").select(*columns)
+    if entries is None:
+        return places
+    stored = entries.rows.filter("committed and type = 'message'")
+    if entries.divergent:
+        disputed = entries.entries.filter("cid_min <> cid_max").select("group", "index")
+        stored = stored.join(small(disputed, entries.divergent), ["group", "index"], "left_anti")
+    stored = stored.filter(F.col("topic").isin(list(context.topics)))
+    return places.union(stored.select(*columns))
