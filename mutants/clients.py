@@ -16,6 +16,14 @@ from mutants.planting import Mutant, patch, patches
 
 CLIENTS: Final = (
     Mutant(
+        name="failures-forgotten-by-the-next-send",
+        breaks="A broker that failed is sent to again at once, though the user said to keep away.",
+        source="RocketMQ MQFaultStrategy.updateFaultItem hears of failures, too.",
+        plant=patch(
+            "ledgermq.client.slow_brokers:SlowBrokers.note", ("if away_ms:", "if away_ms > 30_000:")
+        ),
+    ),
+    Mutant(
         name="client-ok-without-answer",
         breaks="A send whose first answer does not come is reported as stored.",
         source="spec/proof.md 1: whatever follows the first byte and is no answer proves nothing.",

@@ -52,6 +52,9 @@ class ClientConfig:
     """Most messages of such a request; what is over it goes into another, to the next queue."""
     auto_batch_bytes_max: int = 131_072
     """Bytes of such a request; likewise. A larger message goes alone."""
+    avoid_slow_brokers: bool = False
+    """Whether sends keep away from brokers whose answers took long, while there are others, as with
+    RocketMQ's ``sendLatencyFaultEnable``; for 30 s after 550 ms, up to ten minutes after 15 s."""
     max_pending_sends: int = 20_000
     """Sends awaiting an answer; more are refused with ``TooManyPending``."""
     max_pending_bytes: int = 50_331_648

@@ -31,6 +31,7 @@ from ledgermq.client.message import Attempt, MessageQueue, SendResult
 from ledgermq.client.route import RouteCache
 from ledgermq.client.selectors import Choice
 from ledgermq.client.send_codec import Outgoing, SendTarget
+from ledgermq.client.slow_brokers import FAILED_MS, SlowBrokers
 from ledgermq.client.stopping import Stopping
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.errors import (
@@ -99,6 +100,7 @@ class Sender(Protocol):
     routes: RouteCache
     links: Links
     stopping: Stopping
+    slow: SlowBrokers | None
 
     def select(self, topic: str, queue: MessageQueue | None, avoid: frozenset[str]) -> SendTarget:
         """Return the next queue to use, of a broker not in ``avoid`` if there is one."""
@@ -195,6 +197,9 @@ class Delivery:
             self._suspects |= {addr}
         if broker_name and reaction is not Reaction.WAIT:
             self._avoid = frozenset({broker_name})
+            if self._sender.slow is not None:
+                took_ms = (now_ns - t_start_ns) // NS_PER_MS
+                self._sender.slow.note(broker_name, max(took_ms, FAILED_MS))
         try:
             async with self._sender.stopping.waiting():
                 if reaction is Reaction.WAIT:

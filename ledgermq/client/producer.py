@@ -31,6 +31,7 @@ from ledgermq.client.send_codec import (
     prepare_single,
     split_batch,
 )
+from ledgermq.client.slow_brokers import SlowBrokers
 from ledgermq.client.subscription import RETRY_PREFIX
 from ledgermq.client.targets import TopicTargets
 from ledgermq.client.trace import hooks_of
@@ -74,6 +75,7 @@ class Producer(StartStop):
         self._instance.add_route_listener(self.links.on_route_change)
         self._next_id = self._instance.unique_ids.next
         self._topics: dict[str, TopicTargets] = {}
+        self.slow = SlowBrokers(clock.monotonic_ms) if config.avoid_slow_brokers else None
         self._first_queue = rng.randint(0, 1 << 16)
         self._pending = 0
         self._pending_bytes = 0
@@ -322,6 +324,8 @@ class Producer(StartStop):
             t_end_ns = link.t_progress_ns = monotonic_ns()
         finally:
             link.pending -= 1
+        if self.slow is not None:
+            self.slow.note(target.broker_name, (t_end_ns - t_start_ns) // NS_PER_MS)
         status, stored = decode_acknowledgement(frame)
         attempt = Attempt(link.addr, t_start_ns, t_end_ns, int(status), "", None)
         queue = target.queue
@@ -354,6 +358,8 @@ class Producer(StartStop):
                 try:
                     ending = await joined
                     if type(ending) is SendResult:
+                        if self.slow is not None:
+                            self.slow.note_result(ending)
                         return ending
                     assert isinstance(ending, GroupFailed)
                     return await self._go_on_alone(message, ending)
@@ -462,7 +468,7 @@ class Producer(StartStop):
             targets.route = route
             return targets
         first = targets.index if targets is not None else self._first_queue
-        targets = self._topics[topic] = TopicTargets(route, self.config, first)
+        targets = self._topics[topic] = TopicTargets(route, self.config, first, self.slow)
         return targets
 
     def _check_running(self) -> None:

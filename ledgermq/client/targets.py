@@ -7,15 +7,19 @@ from ledgermq.client.errors import NoRoute
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.route import TopicRoute
 from ledgermq.client.send_codec import SendTarget
+from ledgermq.client.slow_brokers import SlowBrokers
 
 
 class TopicTargets:
-    """Those of one route."""
+    """Those of one route; ``slow``: brokers that are passed over while there are others."""
 
-    def __init__(self, route: TopicRoute, config: ClientConfig, first: int) -> None:
+    def __init__(
+        self, route: TopicRoute, config: ClientConfig, first: int, slow: SlowBrokers | None = None
+    ) -> None:
         self.route = route
         self.index = first
         self._config = config
+        self._slow = slow
         self.all = [self._make(queue) for queue in route.publish_queues]
         self._by_queue = {target.queue: target for target in self.all}
 
@@ -27,7 +31,20 @@ class TopicTargets:
     def next_any(self) -> SendTarget:
         """Return the next queue in turn."""
         self.index = index = self.index + 1
-        return self.all[index % len(self.all)]
+        target = self.all[index % len(self.all)]
+        if self._slow is not None and self._slow.is_avoided(target.broker_name):
+            return self._quick(index) or target
+        return target
+
+    def _quick(self, index: int) -> SendTarget | None:
+        """Return the next queue of a broker that is not slow, None if all are."""
+        assert self._slow is not None
+        for at in range(index + 1, index + len(self.all)):
+            target = self.all[at % len(self.all)]
+            if not self._slow.is_avoided(target.broker_name):
+                self.index = at
+                return target
+        return None
 
     def give_back(self) -> None:
         """Let the queue that `next_any` returned last be the next one again: it was not used.

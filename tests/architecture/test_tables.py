@@ -124,7 +124,6 @@ def no_field(config: type, word: str) -> Callable[[], bool]:
 
 
 ABSENT: dict[str, Callable[[], bool]] = {
-    "fault delay": no_field(ClientConfig, "latency"),
     "access control for clients": no_field(ClientConfig, "tls"),
 }
 """Beginning of a row of concepts.md that says *not yet*, and what would cease to be so."""

@@ -16,7 +16,10 @@ from ledgermq.client import (
     SendStatus,
     TooManyPending,
 )
+from ledgermq.client.slow_brokers import SlowBrokers
 from ledgermq.remoting.protocol.properties import parse_properties
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.client import fakes
 from tests.unit.client.cluster import TOPIC, run
 
@@ -263,6 +266,47 @@ def test_a_retry_prefers_another_group():
         assert set(addrs[:2]) == {first.addr, second.addr}
 
     run(body, groups=2, replicas=1)
+
+
+def queues_after_a_failure(**settings):
+    """The brokers of sends after one at which the first failed."""
+    found = []
+
+    async def body(cluster):
+        failing = cluster.brokers["group-0"][0]
+        async with Producer(cluster.config(auto_batch=False, **settings)) as producer:
+            for _ in range(8):
+                await producer.send(Message(TOPIC, b"x"))
+            failing.misbehave.append(fakes.answer(1, "broken"))
+            while failing.misbehave:
+                await producer.send(Message(TOPIC, b"x"))
+            found.extend([await producer.send(Message(TOPIC, b"x")) for _ in range(8)])
+
+    run(body, groups=2, replicas=1)
+    return {result.queue.broker_name for result in found}
+
+
+def test_sends_keep_away_from_a_broker_that_failed_where_that_is_wanted():
+    assert queues_after_a_failure() == {"group-0", "group-1"}
+    assert queues_after_a_failure(avoid_slow_brokers=True) == {"group-1"}
+    with planted(BY_TESTS["failures-forgotten-by-the-next-send"]):
+        assert queues_after_a_failure(avoid_slow_brokers=True) == {"group-0", "group-1"}
+
+
+def test_slow_brokers_are_kept_away_from_for_as_long_as_by_rocketmq():
+    clock = [0]
+    slow = SlowBrokers(lambda: clock[0])
+    for took_ms, away_ms in (
+        (549, 0), (550, 30_000), (1_000, 60_000), (2_999, 120_000), (3_000, 180_000),
+        (15_000, 600_000),
+    ):  # fmt: skip
+        slow.note("b", took_ms)
+        for at_ms, is_avoided in ((0, away_ms > 0), (away_ms - 1, away_ms > 0), (away_ms, False)):
+            clock[0] = at_ms
+            assert slow.is_avoided("b") is is_avoided
+        clock[0] = 0
+    slow.note("b", 3)
+    assert not slow.is_avoided("b")
 
 
 def test_status_10_is_a_success():
