@@ -42,4 +42,10 @@ FILTERS: Final = (
             ("pull.wanted is not None", "isinstance(pull.wanted, frozenset)"),
         ),
     ),
+    Mutant(
+        name="other-properties-read",
+        breaks="A filter finds a property behind the end of another one's value.",
+        source="MessageDecoder.string2messageProperties: a property begins behind a separator.",
+        plant=patch("broker.pulls.filters:_seeker", ('f"\\x02({sought})', 'f"({sought})')),
+    ),
 )

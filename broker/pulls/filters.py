@@ -7,6 +7,7 @@ Source: spec/wire.md 7.3; RocketMQ ExpressionMessageFilter.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from broker.limits import REMEMBERED_BYTES_MAX
@@ -15,10 +16,12 @@ from broker.pulls.tags import tag_codes
 from broker.serving_limits import EXPRESSIONS_MAX, SQL_FILTERS_MAX
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.properties import parse_properties
-from store.layout import CorruptRecord, read_record
+from store.layout import CorruptRecord, read_properties
 from store.results import RecordTest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from broker.pulls.sql92 import Compiled
 
 SQL92: Final = "SQL92"
@@ -32,6 +35,8 @@ TERM_BYTES_PER_READ: Final = 8 << 20
 """Likewise, times the terms: each term may search all of a long property."""
 TERM_BYTES: Final = 600
 """What a term of a compiled expression takes."""
+NAMES_SOUGHT_MAX: Final = 8
+"""Names that are sought in the text of the properties; for more, all of it is read."""
 
 
 def no_filter(kind: str | None) -> tuple[int, str]:
@@ -75,16 +80,29 @@ class Filters:
 
 
 def _test(compiled: Compiled) -> RecordTest:
-    matches = compiled.matches
+    matches, find = compiled.matches, _seeker(compiled.names)
 
     def test(record: memoryview) -> bool:
         try:
-            properties = read_record(record)[6]
+            properties = read_properties(record)
         except CorruptRecord:
             return True  # whoever has no filter gets it, too
-        return matches(parse_properties(properties))
+        if find is None:
+            return matches(parse_properties(properties))
+        return matches(dict(find("\x02" + properties.decode("utf-8", "replace"))))
 
     terms = compiled.terms
     records_max = max(1, TERMS_PER_READ // terms)
     bytes_max = min(BYTES_PER_READ, TERM_BYTES_PER_READ // terms)
     return RecordTest(test, records_max, bytes_max, terms * TERM_BYTES)
+
+
+def _seeker(names: Sequence[str]) -> Callable[[str], list[tuple[str, str]]] | None:
+    """Return what finds properties in their text behind a separator, None to read all of them.
+
+    It finds what `parse_properties` takes of these names, in the order of the text.
+    """
+    if not 0 < len(names) <= NAMES_SOUGHT_MAX:
+        return None
+    sought = "|".join(map(re.escape, names))
+    return re.compile(f"\x02({sought})\x01([^\x01\x02]+)").findall

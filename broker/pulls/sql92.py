@@ -104,6 +104,8 @@ class Compiled(NamedTuple):
     matches: Callable[[Mapping[str, str]], bool]
     #: Nodes of it: what one evaluation costs.
     terms: int
+    #: The properties that it reads, sorted.
+    names: tuple[str, ...]
 
 
 def compile_sql92(expression: str) -> Compiled:
@@ -111,7 +113,8 @@ def compile_sql92(expression: str) -> Compiled:
     if len(expression) > SQL_LENGTH_MAX:
         raise Sql92Error(f"expression of {len(expression)} characters")
     try:
-        if sum(1 for _ in islice(_parser().lex(expression), SQL_TOKENS_MAX + 1)) > SQL_TOKENS_MAX:
+        tokens = list(islice(_parser().lex(expression), SQL_TOKENS_MAX + 1))
+        if len(tokens) > SQL_TOKENS_MAX:
             raise Sql92Error(f"more than {SQL_TOKENS_MAX} words and signs")
         root = _as_boolean(cast("_Node", _parser().parse(expression)))
     except UnexpectedInput as error:
@@ -126,7 +129,8 @@ def compile_sql92(expression: str) -> Compiled:
         except ValueError:
             return False  # a property is no value of the type that it is compared with
 
-    return Compiled(matches, root.terms)
+    names = {str(token) for token in tokens if token.type == "NAME"}
+    return Compiled(matches, root.terms, tuple(sorted(names)))
 
 
 def prepare() -> None:
