@@ -30,6 +30,10 @@ CLIENTS_BYTES_MAX: Final = Limit(
     64 * 1024 * 1024, "memberships and subscriptions of clients", Unit.BYTES, Scope.PROCESS,
     "not made a member; one address gets a quarter of what is free",
 )  # fmt: skip
+CLAIMS_MAX: Final = Limit(
+    100_000, "queues that members claim", Unit.COUNT, Scope.PROCESS,
+    "not kept, and the queue changes hands at once; one address gets a quarter of what is free",
+)  # fmt: skip
 EXPRESSIONS_MAX: Final = Limit(
     4_096, "remembered expressions of pulls", Unit.COUNT, Scope.PROCESS,
     "forgotten, worked out again",
@@ -68,6 +72,7 @@ LIMITS: Final = (
     CHANNELS_PER_GROUP_MAX,
     CONNECTION_GROUPS_MAX,
     CLIENTS_BYTES_MAX,
+    CLAIMS_MAX,
     EXPRESSIONS_MAX,
     SQL_LENGTH_MAX,
     SQL_DEPTH_MAX,

@@ -10,7 +10,7 @@ from broker.groups.client_registry import ConsumerRegistry, ProducerRegistry
 from broker.limits import COPIED_BYTES_MAX, TRAFFIC_NAMES_MAX
 from broker.pulls.long_polling import HoldTable
 from broker.sends.copy_budget import CopyBudget
-from broker.serving_limits import CLIENTS_BYTES_MAX, HELD_MAX, HELD_TAGS_BYTES_MAX
+from broker.serving_limits import CLAIMS_MAX, CLIENTS_BYTES_MAX, HELD_MAX, HELD_TAGS_BYTES_MAX
 from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.own_offsets import OwnOffsets
 from broker.state.queue_lock import QueueLockTable
@@ -65,6 +65,7 @@ class Tables:
         self.usage.add(TRAFFIC_NAMES_MAX, self.counts.__len__)
         self.usage.add(COPIED_BYTES_MAX, lambda: self.copies.used)
         self.usage.add(CLIENTS_BYTES_MAX, lambda: clients.used)
+        self.usage.add(CLAIMS_MAX, self.consumers.claims.__len__)
         self.usage.add(HELD_MAX, self.held.__len__)
         self.usage.add(HELD_TAGS_BYTES_MAX, lambda: self.held.filters_bytes)
 

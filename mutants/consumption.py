@@ -107,4 +107,31 @@ CONSUMPTION: Final = (
             ("except (Exception, asyncio.CancelledError) as error:", "except Exception as error:"),
         ),
     ),
+    Mutant(
+        name="held-queue-begun-at-once",
+        breaks="A member begins in a queue before the one that has it has committed the last.",
+        source="docs/client.md: a queue that changes hands is committed first.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._beginning",
+            ("if is_late or not stored.held_by:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="holder-of-a-queue-not-named",
+        breaks="Who claims a queue is told that nobody holds it.",
+        source="docs/client.md: a queue that changes hands is committed first.",
+        plant=patch(
+            "broker.groups.claims:Claims.take",
+            ("if not anyway and holder.client_id != client.client_id:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="claim-of-one-gone-kept",
+        breaks="A claim outlives its member, and whoever takes the queue waits for nobody.",
+        source="spec/wire.md 3.6: what a member has ends with its connection.",
+        plant=patch(
+            "broker.groups.client_registry:ConsumerRegistry.unregister",
+            ("self.claims.end_all(name, client)", "pass"),
+        ),
+    ),
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledgermq.client import ClientConfig, MessageExt, MessageQueue
+    from ledgermq.remoting.protocol.headers import Claim
     from sim.faults.further import Further
     from sim.oracles.further import Further as Judge
     from sim.validators import Validators
@@ -75,9 +76,11 @@ class Poller:
                 judging.on_moved(queue, None)
             move(offsets)
 
-        async def committed(addr: str, queue: MessageQueue, offset: int) -> None:
+        async def committed(
+            addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
+        ) -> None:
             judging.on_commit(queue, offset)
-            await commit(addr, queue, offset)
+            await commit(addr, queue, offset, claim)
 
         assignment._hold = held  # type: ignore[method-assign]  # to listen to it
         assignment.move = moved  # type: ignore[method-assign]  # likewise

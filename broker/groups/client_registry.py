@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from broker.fair_share import FairShare
+from broker.groups.claims import ClaimedQueue, Claims
 from broker.pulls.tags import ALL_TAGS, tag_codes
 from broker.serving_limits import (
     CHANNELS_PER_GROUP_MAX,
@@ -210,6 +211,7 @@ class ConsumerRegistry:
     def __init__(self, room: FairShare | None = None) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._members = _Memberships(room)
+        self.claims = Claims()
 
     def get(self, group: str) -> ConsumerGroup | None:
         """Return a group with members, or None."""
@@ -219,6 +221,23 @@ class ConsumerRegistry:
         """Return what the members of a group want of a topic, None for nothing or no members."""
         live = self._groups.get(group)
         return None if live is None else live.subscriptions.get(topic)
+
+    def claim(self, queue: ClaimedQueue, connection_id: int, *, anyway: bool) -> str:
+        """Have a member claim a queue; returns the client id of who holds it, "" if it may go on.
+
+        A connection that is no member claims nothing, and is told of nobody.
+        """
+        client = self._member(queue.group, connection_id)
+        if client is None:
+            return ""
+        other = self.claims.take(queue, client, anyway=anyway)
+        return "" if other is None else other.client_id
+
+    def end_claim(self, queue: ClaimedQueue, connection_id: int) -> None:
+        """End what a member claims of a queue."""
+        client = self._member(queue.group, connection_id)
+        if client is not None:
+            self.claims.end(queue, client)
 
     def register(
         self, name: str, traits: GroupTraits, client: Client, subscriptions: Sequence[Subscription]
@@ -248,6 +267,7 @@ class ConsumerRegistry:
         if known is None:
             self._members.add(name, client)
         elif known is not group.clients[client.connection.id]:
+            self.claims.end_all(name, known)
             self._members.remove(name, known)
             self._members.add(name, client)
         return group.update_subscriptions(subscriptions) or added
@@ -258,6 +278,7 @@ class ConsumerRegistry:
         client = None if group is None else group.clients.pop(connection_id, None)
         if group is None or client is None:
             return False
+        self.claims.end_all(name, client)
         self._members.remove(name, client)
         if not group.clients:
             self._members.room.take(group.holder, -group.weight)
@@ -286,6 +307,10 @@ class ConsumerRegistry:
         """Return the connections of a group's members."""
         found = self._groups.get(group)
         return [] if found is None else [client.connection for client in found.clients.values()]
+
+    def _member(self, group: str, connection_id: int) -> Client | None:
+        live = self._groups.get(group)
+        return None if live is None else live.clients.get(connection_id)
 
     def _weigh(self, group: ConsumerGroup, client: Client, weight: int) -> bool:
         """Charge a group's subscriptions to the share of the client that sent them."""

@@ -18,10 +18,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import PUT_ANSWERS, WritableConnection, shown, write_command
+from broker.groups.claims import ClaimedQueue
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import (
+    HELD_BY_FIELD,
     STORED_FIELD,
+    Claim,
     QueryOffsetHeader,
     UpdateOffsetHeader,
     decode_header,
@@ -58,6 +61,14 @@ class OffsetStore(Protocol):
         """Whether it leads, or is a slave that serves reads."""
 
 
+class MemberConnection(WritableConnection, Protocol):
+    """What offsets need of a connection: it may be that of a member."""
+
+    @property
+    def id(self) -> int:
+        """Number of the connection, never used again."""
+
+
 class OffsetProcessor:
     """Answers offset requests of one broker.
 
@@ -74,6 +85,7 @@ class OffsetProcessor:
     ) -> None:
         self._topics = tables.topics.entries
         self._groups = tables.groups
+        self._consumers = tables.consumers
         self._offsets = tables.offsets
         self._commits = tables.commits
         self._store = store
@@ -86,13 +98,15 @@ class OffsetProcessor:
         hot=True,
         served_by=ServedBy.READABLE_BY_ITSELF,
     )
-    def handle_update(self, connection: WritableConnection, frame: Frame) -> None:
+    def handle_update(self, connection: MemberConnection, frame: Frame) -> None:
         """Take an UPDATE_CONSUMER_OFFSET frame; usually oneway."""
         opaque, flag, _, header = decode_update_offset_header(frame)
         if not self._store.readable:
             answer: Answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
         else:
             answer = self._refusal(header) or self._commit(header)
+            if header.claim is not None:
+                self._claim(header, connection.id)
         if not flag & FLAG_ONEWAY:
             write_command(connection, frame.serialize_type, opaque, answer, {})
 
@@ -101,9 +115,20 @@ class OffsetProcessor:
         what="ask for a consumer offset",
         header=QueryOffsetHeader,
     )
-    def handle_query(self, _connection: object, request: RemotingCommand) -> RemotingCommand | None:
+    def handle_query(
+        self, connection: MemberConnection, request: RemotingCommand
+    ) -> RemotingCommand | None:
         """Take a QUERY_CONSUMER_OFFSET request."""
         header = decode_header(request, QueryOffsetHeader)
+        held_by = self._claim(header, connection.id)
+        answer = self._answer(header, request)
+        if answer is not None and held_by:
+            answer.ext_fields = {**(answer.ext_fields or {}), HELD_BY_FIELD: held_by}
+        return answer
+
+    def _answer(
+        self, header: QueryOffsetHeader, request: RemotingCommand
+    ) -> RemotingCommand | None:
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.query(header.consumer_group, topic, queue_id)
         if offset is None or offset < 0:  # a negative one is none, says RocketMQ
@@ -116,6 +141,20 @@ class OffsetProcessor:
         if header.set_zero_if_not_found is False and not offset:
             fields[STORED_FIELD] = "true"
         return make_response(request, ResponseCode.SUCCESS, None, fields)
+
+    def _claim(self, header: QueryOffsetHeader | UpdateOffsetHeader, connection_id: int) -> str:
+        """Take what a member claims; returns who holds the queue, where it has to wait for it."""
+        if header.claim is None:
+            return ""
+        queue = ClaimedQueue(header.consumer_group, header.topic, header.queue_id)
+        if header.claim is Claim.NONE:
+            self._consumers.end_claim(queue, connection_id)
+            return ""
+        entry = self._topics.get(queue.topic)
+        if entry is None or not 0 <= queue.queue_id < entry.queues:
+            return ""
+        anyway = header.claim is Claim.ANYWAY
+        return self._consumers.claim(queue, connection_id, anyway=anyway)
 
     def _commit(self, header: UpdateOffsetHeader) -> Answer:
         group, topic = header.consumer_group, header.topic

@@ -117,7 +117,7 @@ class AdminApi:
 
     async def fetch_offset(self, addr: str, group: str, queue: MessageQueue) -> int:
         """Return a group's offset (14), -1 if there is none."""
-        return await self._stored.ask(addr, group, queue)
+        return (await self._stored.ask(addr, group, queue)).offset
 
     async def broker_status(self, addr: str) -> dict[str, str]:
         """Return a broker's figures (28)."""

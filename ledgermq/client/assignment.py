@@ -18,12 +18,20 @@ from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.puller import Puller, PullHost
 from ledgermq.client.queue_locks import QueueLocks
+from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.headers import Claim
 
 _log = logging.getLogger(__name__)
 
 QUERIES_AT_ONCE_MAX = 32
 """Queues whose first offset is asked, or whose offset is committed, at the same time."""
+HAND_OVER_MS = 1_000
+"""How long a member waits for those that hold its queues still: one that does not go on must not
+keep them."""
+HELD_AGAIN_MS = 20
+"""When a queue that is held still is asked for again; each time after twice as long."""
+HELD_AGAIN_MS_MAX = 160
 COMMIT_ALL_PERIODS = 6
 """So often all offsets are committed, also those that were acknowledged before."""
 
@@ -41,8 +49,17 @@ class AssignmentHost(PullHost, Protocol):
         """The tasks of the consumer."""
         ...
 
+    @property
+    def claims(self) -> bool:
+        """Whether queues are claimed, so that they are committed before they change hands."""
+        ...
+
     async def stored_offset(self, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
+        ...
+
+    async def claim(self, queue: MessageQueue, claim: Claim) -> StoredOffset:
+        """Claim a queue, or let go of it; raises ``RemotingError``."""
         ...
 
     def new_queue(self, queue: MessageQueue, offset: int) -> ProcessQueue:
@@ -70,6 +87,8 @@ class Assignment:
         """Where queues that were moved go on once they are taken anew."""
         self._slots = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
         self._periods = 0
+        self._patient_until_ms = 0
+        """Until when others are waited for that hold queues still."""
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -190,6 +209,7 @@ class Assignment:
         """Take queues, locked where they are consumed in order; returns whether all were."""
         locks = self._host.locks
         free = queues if locks is None else await locks.take(queues)
+        self._patient_until_ms = self._host.clock.monotonic_ms() + HAND_OVER_MS
         taken = await asyncio.gather(*[self._take(queue) for queue in free])
         if locks is not None and not all(taken):
             await locks.give_back(
@@ -201,9 +221,7 @@ class Assignment:
         host = self._host
         self._taking.add(queue)
         try:
-            async with self._slots:
-                stored = await self._stored_offset(queue)
-                offset = stored if stored >= 0 else await host.first_offset(queue)
+            stored, offset = await self._beginning(queue)
         except RemotingError as error:
             _log.info("queue=%s event=no_first_offset error=%s", queue, error)
             return False
@@ -220,12 +238,34 @@ class Assignment:
             await self._commit(held)
         return True
 
-    async def _stored_offset(self, queue: MessageQueue) -> int:
+    async def _beginning(self, queue: MessageQueue) -> tuple[int, int]:
+        """Return the offset that the group has committed and the one to begin at.
+
+        A member that holds the queue still has something to commit: it is waited for.
+        """
+        wait_ms = HELD_AGAIN_MS
+        while True:
+            is_late = self._host.clock.monotonic_ms() >= self._patient_until_ms
+            async with self._slots:
+                stored = await self._stored_offset(
+                    queue, Claim.ANYWAY if is_late else Claim.IF_FREE
+                )
+                if is_late or not stored.held_by:
+                    offset = stored.offset
+                    return offset, offset if offset >= 0 else await self._host.first_offset(queue)
+            _log.debug("queue=%s event=queue_held by=%s", queue, stored.held_by)
+            await asyncio.sleep(wait_ms / 1000)
+            wait_ms = min(2 * wait_ms, HELD_AGAIN_MS_MAX)
+
+    async def _stored_offset(self, queue: MessageQueue, claim: Claim) -> StoredOffset:
         host = self._host
         t_start_ns = host.clock.monotonic_ns()
-        stored = await host.stored_offset(queue)
+        if host.claims:
+            stored = await host.claim(queue, claim)
+        else:
+            stored = StoredOffset(await host.stored_offset(queue))
         if self._observer is not None:
-            self._observer.on_fetch(queue, stored, t_start_ns, host.clock.monotonic_ns())
+            self._observer.on_fetch(queue, stored.offset, t_start_ns, host.clock.monotonic_ns())
         return stored
 
     def _hold(self, queue: MessageQueue, offset: int) -> "Held":
@@ -242,23 +282,33 @@ class Assignment:
         held.process_queue.dropped = True  # No further listener call begins.
         if not await host.settled(held.process_queue):
             return False  # It stays ours, and locked, until its listener call has ended.
-        await self._commit(held)
+        await self._commit(held, Claim.NONE)
         if self._held.get(queue) is not held:
             return True  # `restart` was ahead, and goes on with the queue.
         del self._held[queue]
+        if host.claims and held.process_queue.maybe_commit_offset() is None:
+            await self._end_claim(queue)
         if host.locks is not None:
             await host.locks.give_back([queue])
         return True
+
+    async def _end_claim(self, queue: MessageQueue) -> None:
+        """Let go of a queue of which nothing was there to commit."""
+        try:
+            async with self._slots:
+                await self._host.claim(queue, Claim.NONE)
+        except RemotingError as error:
+            _log.info("queue=%s event=claim_not_ended error=%s", queue, error)
 
     async def _flush(self) -> None:
         if self._host.local is not None:
             await self._host.local.flush()
 
-    async def _commit(self, held: "Held") -> RemotingError | None:
+    async def _commit(self, held: "Held", claim: Claim = Claim.IF_FREE) -> RemotingError | None:
         async with held.turn:  # A commit from before a move never overtakes the one behind it.
-            return await self._commit_now(held)
+            return await self._commit_now(held, claim)
 
-    async def _commit_now(self, held: "Held") -> RemotingError | None:
+    async def _commit_now(self, held: "Held", claim: Claim) -> RemotingError | None:
         one, host = held.process_queue, self._host
         queue, era, offset = one.queue, one.era, one.maybe_commit_offset()
         if offset is None:
@@ -276,7 +326,7 @@ class Assignment:
                 return  # It was moved, or went to another, before this was tried again.
             if self._held.get(queue) is not held:
                 return  # It was given away, with a commit of its own, while this one waited.
-            await host.api.commit_offset(addr, queue, offset)
+            await host.api.commit_offset(addr, queue, offset, claim if host.claims else None)
             held.committed, held.taken_by = offset, addr
 
         t_start_ns = host.clock.monotonic_ns()

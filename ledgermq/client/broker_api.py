@@ -12,7 +12,7 @@ from ledgermq.client.commands import make_command, number_in
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus, SendStatus
 from ledgermq.client.name_servers import Caller
 from ledgermq.client.pulled import check_places, decode_found, decode_pulled
-from ledgermq.client.stored_offset import StoredOffsets
+from ledgermq.client.stored_offset import StoredOffset, StoredOffsets
 from ledgermq.remoting.protocol.bodies import (
     ConsumerIdList,
     HeartbeatData,
@@ -26,6 +26,7 @@ from ledgermq.remoting.protocol.bodies import (
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemoteProtocolError, for_code
+from ledgermq.remoting.protocol.headers import Claim
 from ledgermq.remoting.protocol.message import MessageExt
 
 PULL_COMMIT = 1
@@ -115,11 +116,19 @@ class BrokerApi:
 
     async def fetch_offset(self, addr: str, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none."""
-        return await self._stored.ask(addr, self._group, queue)
+        return (await self._stored.ask(addr, self._group, queue)).offset
 
-    async def commit_offset(self, addr: str, queue: MessageQueue, offset: int) -> None:
+    async def claim(self, addr: str, queue: MessageQueue, claim: Claim) -> StoredOffset:
+        """Claim a queue, or let go of it; returns where the group is, and who holds it still."""
+        return await self._stored.ask(addr, self._group, queue, claim)
+
+    async def commit_offset(
+        self, addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
+    ) -> None:
         """Store ``offset`` as the group's next one to consume and wait for the answer."""
         fields = self._queue_fields(queue) | {"commitOffset": str(offset)}
+        if claim is not None:
+            fields["claim"] = claim.value
         await self._call(addr, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async def max_offset(self, addr: str, queue: MessageQueue) -> int:

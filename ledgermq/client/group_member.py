@@ -28,6 +28,7 @@ from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.puller import MessageService
+from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.client.strategies import share_of
 from ledgermq.client.subscription import Sql92, Subscription, parse_subscription, retry_topic
 from ledgermq.client.tools import ToolAnswers
@@ -36,6 +37,7 @@ from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.headers import Claim
 from ledgermq.remoting.transport.connection import Connection
 from ledgermq.remoting.transport.dispatch import Handler
 from ledgermq.runtime.cancel import timeout
@@ -208,6 +210,20 @@ class GroupMember(StartStop):
             return self.local.get(queue)
         return await self.leaders.call(
             queue, lambda addr: self.api.fetch_offset(addr, queue), slaves=True
+        )
+
+    @property
+    def claims(self) -> bool:
+        """Whether queues are claimed, so that they are committed before they change hands.
+
+        Locks see to that where there are any.
+        """
+        return self.local is None and self.locks is None
+
+    async def claim(self, queue: MessageQueue, claim: Claim) -> StoredOffset:
+        """Claim a queue, or let go of it. Errors: ``RemotingError``."""
+        return await self.leaders.call(
+            queue, lambda addr: self.api.claim(addr, queue, claim), slaves=True
         )
 
     @abstractmethod

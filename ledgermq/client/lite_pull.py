@@ -281,6 +281,11 @@ class LitePullConsumer(GroupMember):
                 return f"{waiting} messages of all queues cached"
         return super().maybe_flow_control(process_queue)
 
+    @property
+    def claims(self) -> bool:
+        """Whether queues are claimed: not those that were assigned, which others may read, too."""
+        return self._assigned is None and super().claims
+
     async def _share(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         if self._assigned is None:
             return await super()._share(queues)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ledgermq.client import MessageQueue, PushConsumer
     from ledgermq.client.assignment import Held
     from ledgermq.client.process_queue import ProcessQueue
+    from ledgermq.remoting.protocol.headers import Claim
 
 LOST: Final = "A24 committed for a queue that was lost"
 STALE: Final = "A24 committed from before it moved"
@@ -98,9 +99,11 @@ class Committer:
             if held is not None:
                 self._begun[queue] = Begun(held.process_queue, held.process_queue.era, offset)
 
-    async def _checked_commit(self, addr: str, queue: MessageQueue, offset: int) -> None:
+    async def _checked_commit(
+        self, addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
+    ) -> None:
         self._check(queue, offset)
-        await self._commit(addr, queue, offset)
+        await self._commit(addr, queue, offset, claim)
 
     def _check(self, queue: MessageQueue, offset: int) -> None:
         held = self._push.assignment._held.get(queue)

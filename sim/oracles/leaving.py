@@ -14,12 +14,15 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.client import ConsumeContext, ConsumeStatus
+from ledgermq.remoting.protocol.headers import Claim
 from sim.oracles.base import Findings, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ledgermq.client import MessageExt, MessageQueue, PushConsumer
+    from ledgermq.client.assignment import Held
+    from ledgermq.remoting.protocol.errors import RemotingError
 
 NAME: Final = "A10 left without a commit"
 DUE: Final = "A10 finished and not committed"
@@ -100,9 +103,9 @@ class Leaver:
             self._check(queue, holding, wanted)
         return is_released
 
-    async def _noted_commit(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
+    async def _noted_commit(self, held: Held, claim: Claim = Claim.IF_FREE) -> RemotingError | None:
         self._note(held)
-        await self._commit(held)
+        return await self._commit(held, claim)
 
     async def _noted_commit_all(self) -> None:
         for held in self._push.assignment.held:

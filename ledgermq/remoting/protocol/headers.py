@@ -10,6 +10,7 @@ the other CommandCustomHeader classes (spec/wire.md 1.4, 1.6, 3).
 
 import struct
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -69,6 +70,17 @@ class PullHeader(msgspec.Struct, gc=False, rename="camel"):
     max_msg_bytes: Int32 | None = None
 
 
+class Claim(StrEnum):
+    """What a member says of a queue, in 14 and 15; an extension of ours."""
+
+    IF_FREE = "ifFree"
+    """It takes or keeps the queue, unless another member holds it."""
+    ANYWAY = "anyway"
+    """It takes the queue, whoever holds it."""
+    NONE = "none"
+    """It lets go of the queue."""
+
+
 class UpdateOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
     """Header of 15."""
 
@@ -76,8 +88,11 @@ class UpdateOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
     topic: str
     queue_id: Int32
     commit_offset: Int64
+    claim: Claim | None = None
 
 
+HELD_BY_FIELD = "heldBy"
+"""Of the answer to 14: the client id of the member that still holds a queue that was claimed."""
 STORED_FIELD = "stored"
 """Of the answer to 14, where the asker wants to know whether there is an offset: a 0 was committed.
 A broker of RocketMQ 4.9 knows no such question, and its 0 may mean that there is none."""
@@ -90,6 +105,7 @@ class QueryOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
     topic: str
     queue_id: Int32
     set_zero_if_not_found: bool | None = None
+    claim: Claim | None = None
 
 
 class QueueHeader(msgspec.Struct, gc=False, rename="camel"):

@@ -18,6 +18,7 @@ class Host:
     def __init__(self):
         self.sent = []
         self.local = self.locks = None
+        self.claims = False
         self.clock = SimpleNamespace(monotonic_ns=lambda: 0)
         self.leaders = SimpleNamespace(call=self.call)
         self.api = SimpleNamespace(commit_offset=self.commit_offset)
@@ -26,7 +27,7 @@ class Host:
         assert slaves
         await ask("addr")
 
-    async def commit_offset(self, _addr, _queue, offset):
+    async def commit_offset(self, _addr, _queue, offset, _claim):
         self.sent.append(offset)
         await asyncio.sleep(0)
 

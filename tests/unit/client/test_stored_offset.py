@@ -35,7 +35,7 @@ def offset(text, **more):
 
 
 def ask(broker, group="g"):
-    return asyncio.run(StoredOffsets(broker, 1_000).ask("addr", group, QUEUE))
+    return asyncio.run(StoredOffsets(broker, 1_000).ask("addr", group, QUEUE)).offset
 
 
 def test_what_a_broker_knows_is_believed():

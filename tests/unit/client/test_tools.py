@@ -193,15 +193,15 @@ async def reset_while_taken(cluster):
     cluster.group.offsets.update({(GROUP, TOPIC, number): 2 for number in range(4)})
     consumer = consumer_of(cluster, listener)
     gate, asking = asyncio.Event(), asyncio.Event()
-    stored = consumer.stored_offset
+    claim = consumer.claim
 
-    async def slow(queue):
-        offset = await stored(queue)
+    async def slow(queue, how):
+        offset = await claim(queue, how)
         asking.set()
         await gate.wait()
         return offset
 
-    consumer.stored_offset = slow
+    consumer.claim = slow
     async with consumer:
         await asking.wait()
         tell_reset(cluster, as_map(0, 0, 0, 0))

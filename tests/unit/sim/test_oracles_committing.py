@@ -43,7 +43,7 @@ class Push:
         for queue, offset in offsets.items():
             self.assignment._held[queue].process_queue.move(offset)
 
-    async def commit(self, addr, queue, offset):
+    async def commit(self, addr, queue, offset, claim):
         pass
 
     async def take(self, result, t_start_ns, addr):

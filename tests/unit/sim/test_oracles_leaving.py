@@ -50,7 +50,7 @@ class Push:
             await self.assignment._commit(self.assignment._held[queue])
         return True
 
-    async def commit(self, held):
+    async def commit(self, held, claim):
         pass
 
     async def commit_all(self):
