@@ -161,6 +161,8 @@ class Layout:
                 sim_units_max=strain.units_max,
                 get_messages_max=strain.count_max or config.get_messages_max,
                 sim_checkpoint_ms=strain.checkpoint_ms or config.sim_checkpoint_ms,
+                max_hash_slot_num=strain.key_slots or KEY_SLOTS,
+                max_index_num=4 * (strain.key_slots or KEY_SLOTS),
             )
         if settings is None:
             return config

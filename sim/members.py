@@ -28,7 +28,8 @@ from sim.workload import BROADCAST_GROUP, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TA
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ledgermq.client import ClientConfig, MessageQueue
+    from ledgermq.client import ClientConfig, MessageQueue, RemotingError
+    from ledgermq.client.assignment import Held
     from sim.context import Host
     from sim.disk import SimDisk
     from sim.faults.traffic import Broadcast, Membership, Orderly, Retrying
@@ -206,17 +207,39 @@ class OrderlyApp(MemberApp):
         self._settings = settings
         self._oracle = oracle
         self._tries = 0
+        self._finished: dict[MessageQueue, int] = {}
+        """Where a queue goes on behind what was finished last."""
 
     def _member(self, lives: int) -> PushConsumer:
         push = super()._member(lives)
         unlock = push.api.unlock
 
+        self._finished, asked = {}, {}
+        ask, commit = push.api.commit_offset, push.assignment._commit
+
+        async def noted(addr: str, queue: MessageQueue, offset: int) -> None:
+            asked[queue] = offset
+            await ask(addr, queue, offset)
+
+        async def committed(held: Held) -> RemotingError | None:
+            error = await commit(held)
+            if error is not None:  # nobody took it, or could be asked: it was tried
+                self._finished.pop(held.process_queue.queue, None)
+            return error
+
         async def heard(addr: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
             released = list(queues)
             for queue in released:
                 self._oracle.on_unlocked(self.name, (queue.topic, queue.queue_id))
+                done = self._finished.pop(queue, None)
+                if done is not None:
+                    self._oracle.on_left(
+                        self.name, (queue.topic, queue.queue_id), done, asked.get(queue)
+                    )
             await unlock(addr, client_id, released)
 
+        push.api.commit_offset = noted  # type: ignore[method-assign]  # to listen to it
+        push.assignment._commit = committed  # type: ignore[method-assign]  # likewise
         push.api.unlock = heard  # type: ignore[method-assign]  # to listen to it
         return push
 
@@ -244,6 +267,7 @@ class OrderlyApp(MemberApp):
         self._oracle.on_ended(self.name, queue, offsets, is_done=is_done)
         self._validators.record.count("steps" if is_done else "steps_again", len(messages))
         if is_done:
+            self._finished[context.queue] = max(offsets) + 1
             return ConsumeStatus.CONSUME_SUCCESS
         return ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 

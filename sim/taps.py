@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.layout import BROKER_PORT, NAMESRV_PORT
-from sim.oracles.brokers import BrokerEnd
+from sim.oracles.broker_end import BrokerEnd
 from sim.oracles.wire import Tap
 
 if TYPE_CHECKING:

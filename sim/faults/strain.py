@@ -48,6 +48,8 @@ class Strain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How many of the puts are refused, as if too much waited for a majority."""
     stop_every_ms: Count = 0
     """How often a broker is stopped in good order, as a mean."""
+    key_slots: Count = 0
+    """Slots of a file of the key index, which has four times as many entries; 0: as usual."""
     retry_times: Count = RETRY_TIMES
     """How often a producer tries a send again that a broker refused, or did not answer."""
 
@@ -68,5 +70,6 @@ def draw_strain(rng: SplitRng, segment_bytes: int) -> Strain | None:
         checkpoint_ms=rng.split("checkpoints").choice((0, 0, 60)),
         refused_p=rng.split("refusals").choice((0.0, 0.02, 0.2)),
         stop_every_ms=rng.split("stops").choice((0, 1_500, 4_000)),
+        key_slots=rng.split("keys").choice((0, 0, 16)),
         retry_times=rng.split("retries").choice((0, 1, RETRY_TIMES, RETRY_TIMES, 5)),
     )

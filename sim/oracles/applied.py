@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 from sim.oracles.delays import DELAYS_MS, SCHEDULE_TOPIC
-from sim.oracles.records import tags_code
+from sim.oracles.records import properties_of, tags_code
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
 
 if TYPE_CHECKING:
+    from chaos.history.segment import EntryRow
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
     from store.queues.consume_queue import ConsumeQueue
@@ -193,15 +194,23 @@ def check_keys(truth: Truth, replica: Replica) -> None:
         if queue is None:
             continue
         first = bisect_left(rows, replica.base, key=_entry_index)
-        for row in rows[first::KEYS_STEP]:
+        for number, row in enumerate(rows[first::KEYS_STEP]):
             if row.msg_key is None or row.entry_index > readable:
                 continue
-            found = store.reader.messages_of_key(topic, str(row.msg_key), 64, ALL_TIMES).records
-            if (queue_id, row.queue_offset) not in [_place(record, 12) for record in found]:
-                raise Violation(
-                    "A39 key index",
-                    f"{replica.name}: {topic}/{queue_id}@{row.queue_offset} of entry "
-                    f"{row.entry_index} is not found by its key {row.msg_key}",
-                    node=replica.name,
-                    index=row.entry_index,
-                )
+            for key in (str(row.msg_key), *([] if number else _ids_of(replica, row))):
+                found = store.reader.messages_of_key(topic, key, 64, ALL_TIMES).records
+                if (queue_id, row.queue_offset) not in [_place(record, 12) for record in found]:
+                    raise Violation(
+                        "A39 key index",
+                        f"{replica.name}: {topic}/{queue_id}@{row.queue_offset} of entry "
+                        f"{row.entry_index} is not found by its key {key}",
+                        node=replica.name,
+                        index=row.entry_index,
+                    )
+
+
+def _ids_of(replica: Replica, row: EntryRow) -> list[str]:
+    """Return the unique id of a message: its key comes first into the file of an index."""
+    mark = replica.mark(row.entry_index)
+    properties = {} if mark is None else properties_of(replica.entry_bytes(mark))
+    return [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []

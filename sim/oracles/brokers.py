@@ -23,8 +23,8 @@ from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.fidelity import check_stored
 from sim.oracles.heard_ends import END_TRANSACTION
 from sim.oracles.held_pulls import SUSPEND_MS_MAX, SUSPENDS, is_too_soon
+from sim.oracles.known_members import KnownMembers
 from sim.oracles.listening import Listening
-from sim.oracles.pipeline import Pipeline
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.oracles.taking import Taking
@@ -58,10 +58,6 @@ SLACK_MS: Final = 2_000
 NS_PER_MS: Final = 1_000_000
 LEASE_NS_MAX: Final = 125_000_000_000
 """A lease by a clock at half speed, and the slack of an answer."""
-DEPOSED_TICKS: Final = 20
-"""After so many ticks a leader that is none any more has told its store."""
-WRITTEN_TICKS: Final = 2
-"""An answer is written in the turn of the loop behind the one in which it was made."""
 NEVER_ANSWERED: Final = frozenset({QUERY_OFFSET})
 """A replica without authority leaves the question open, so that it is asked again."""
 _place: Final = Struct(">i4xq").unpack_from
@@ -99,6 +95,7 @@ class Brokers:
         self._queues, self._by_key = QueueAnswers(truth), ByKey(truth)
         self.taking = Taking()
         self._listening, self._members = Listening(), ToldMembers()
+        self._known: dict[str, tuple[int, KnownMembers]] = {}
         self.on_made: Callable[[str, str], None] = lambda _broker, _topic: None
         """Hears which broker has told somebody that a topic is there."""
         self.ends: HeardEnds | None = None
@@ -125,6 +122,14 @@ class Brokers:
         """Listen to one more connection of a broker."""
         taps = [one for one in self._taps[replica.name] if not one.is_closed]
         self._taps[replica.name] = [*taps, tap]
+
+    def members(self, replica: Replica) -> KnownMembers:
+        """Return who judges what this life of a broker says of the members of groups."""
+        incarnation, known = self._known.get(replica.name, (-1, None))
+        if known is None or incarnation != replica.incarnation:
+            known = KnownMembers(replica, self._polite)
+            self._known[replica.name] = (replica.incarnation, known)
+        return known
 
     def on_request(self, replica: Replica, request: Said) -> None:
         """A broker hears a request."""
@@ -436,42 +441,6 @@ class Brokers:
 
     def _fail(self, oracle: str, replica: Replica, text: str) -> None:
         raise Violation(oracle, f"{replica.name} {text}", node=replica.name)
-
-
-class BrokerEnd:
-    """Listens at a broker's end of its connections; a `wire.Listener`."""
-
-    def __init__(self, brokers: Brokers, replica: Replica) -> None:
-        self._brokers = brokers
-        self._replica = replica
-        self._pipeline = Pipeline()
-
-    def on_request(self, tap: Tap, request: Said) -> None:
-        """A request comes in."""
-        del tap
-        self._pipeline.on_request(request)
-        self._brokers.on_request(self._replica, request)
-
-    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
-        """It is answered; it is judged when the event is over, and the log has been read."""
-        self._pipeline.on_answer(tap, request, answer)
-        brokers, replica = self._brokers, self._replica
-        leads = replica.is_up and _leads(replica)
-        replica.deferred.append(lambda: brokers.on_answer(replica, request, answer, leads=leads))
-
-    def on_stray(self, tap: Tap, answer: Said) -> None:
-        """An answer goes out that nobody waits for."""
-        self._brokers.on_stray(self._replica, tap, answer)
-
-
-def _leads(replica: Replica) -> bool:
-    """Tell whether a replica leads, or has not been told yet that it does no more."""
-    state = replica.state
-    if state.role is LEADER:
-        return True
-    since = state.tick - replica.tick if replica.tick >= 0 else DEPOSED_TICKS + 1
-    is_told_late = since <= DEPOSED_TICKS and replica.controller.store.writer.writable
-    return since <= WRITTEN_TICKS or is_told_late
 
 
 def _topic(request: Said) -> str:

@@ -27,6 +27,7 @@ TWO: Final = "A17 a queue consumed by two"
 SKIPPED: Final = "A17 handed out before what lies before it"
 PAST: Final = "A17 committed past what is not finished"
 GIVEN: Final = "A21 a lock given twice"
+LEFT: Final = "A21 a lock given back before its offset"
 WORKED: Final = "A21 a lock given back while its queue is worked on"
 FALSE: Final = "A28 dead letter without a cause"
 LEASE_NS: Final = 25_000_000_000
@@ -124,6 +125,16 @@ class Order:
         worker, lives = self._active.get(queue, ("", bool))
         if worker == member and lives():
             self._report(WORKED, f"{member} unlocks {queue}, and its listener has not ended")
+
+    @guarded
+    def on_left(self, member: str, queue: Queue, done: int, asked: int | None) -> None:
+        """A member gives a lock back; whoever has it next begins at the offset that it asked for.
+
+        ``done``: behind what its listener has finished last.
+        """
+        if asked is None or asked < done:
+            text = f"{member} unlocks {queue}, has finished all before {done}, and has committed"
+            self._report(LEFT, f"{text} {asked}")
 
     def on_cancelled(self, member: str, queue: Queue) -> None:
         """A listener was ended from outside: nothing is at work there."""

@@ -8,6 +8,9 @@ was heard, or when it was answered.
 Of a group an address has one place, and a leader of an older term takes the place of none that is
 there: by the registrations that were heard and taken, not by what the table remembers of them.
 
+What the table itself has is compared with a model of it, made of the registrations that were taken
+(`route_model`).
+
 A broker whose registration (103) was taken is in the table as long as the connection of its last
 one is open and it has not taken its leave (104); that an older connection of it ends says nothing.
 Source: spec/wire.md 3.2; RouteInfoManager.pickupTopicRouteData, onChannelDestroy.
@@ -19,6 +22,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from sim.oracles.base import Violation
+from sim.oracles.route_model import RouteModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +34,7 @@ NAME: Final = "A45 answer that is not what the table says"
 GONE_NAME: Final = "A45 registered and not there"
 PLACES_NAME: Final = "A45 a broker at two places"
 OLDER_NAME: Final = "A45 leader of an older term taken"
+MODEL_NAME: Final = "A45 route otherwise than was registered"
 MASTER_ID: Final = "0"
 ROUTE, REGISTER, UNREGISTER = 105, 103, 104
 SUCCESS: Final = 0
@@ -49,10 +54,12 @@ class RouteAnswers:
         """By address of a broker: over which connection it registered last, where, and when."""
         self._leaders: dict[str, tuple[NameServer, str, int]] = {}
         """By name of a group: where its last leader registered, its address, and its term."""
+        self._model: tuple[NameServer | None, RouteModel] = (None, RouteModel())
+        """Of which life of the name server, and what its table should be."""
 
     def on_request(self, tap: Tap, request: Said) -> None:
         """A request comes in."""
-        del tap
+        self._known().on_request(tap, request)
         if request.code == ROUTE:
             request.note = self._say(request.text("topic"))
         elif request.code == REGISTER:
@@ -62,6 +69,8 @@ class RouteAnswers:
 
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """It is answered. Errors: `Violation`."""
+        model = self._known()
+        model.on_answer(tap, request, is_success=answer.code == SUCCESS)
         if request.code == REGISTER and answer.code == SUCCESS:
             place = (tap, self._servers.get(self._name), answer.at_ns)
             self._registered[request.text("brokerAddr")] = place
@@ -74,6 +83,9 @@ class RouteAnswers:
         if told not in (request.note, held):
             text = f"{self._name} tells {told} of {topic}, its table has {held}"
             raise Violation(NAME, text, node=self._name)
+        wrong = model.find_wrong(topic, told, answer.at_ns)
+        if wrong:
+            raise Violation(MODEL_NAME, f"{self._name}: {wrong}", node=self._name)
         for group, places in told[0].items():
             if len(set(places.values())) < len(places):
                 text = f"{self._name} tells {places} of {group}: a broker is at two places"
@@ -92,6 +104,13 @@ class RouteAnswers:
                 text = f"{self._name} knows nothing of {addr}, which registered at"
                 text = f"{text} {at_ns / 1e9:.3f} s over a connection that is open"
                 raise Violation(GONE_NAME, text, node=self._name)
+
+    def _known(self) -> RouteModel:
+        """Return the model of the table, begun anew with each life of the name server."""
+        server = self._servers.get(self._name)
+        if self._model[0] is not server:
+            self._model = (server, RouteModel())
+        return self._model[1]
 
     def _leader_of(self, group: str) -> str:
         """Return the address that a group's leader has in the table now, empty for none."""

@@ -21,6 +21,7 @@ from dledger.core.model import LEADER
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.brokers import Brokers
+from sim.oracles.compared import Compared
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.following import LOOK_TICKS, Following
@@ -93,6 +94,7 @@ class Watch:
         self.amnesia = Amnesia(self.truth)
         self.tenure = Tenure(self.truth)
         self.matches = Matches()
+        self.compared = Compared(self.replicas)
         self.durable = Durable(self.truth, self.replicas, is_sync=is_sync)
         bits = {name: replica.bit for name, replica in self.replicas.items()}
         self._on_change = on_change
@@ -339,6 +341,7 @@ class Watch:
         self.durable.on_message(replica, message)
         self.matches.on_message(replica, message)
         if isinstance(message, AppendReply):
+            self.compared.on_message(replica, message)
             last = replica.node._store.last_index
             if message.match_index > last:
                 raise Violation(

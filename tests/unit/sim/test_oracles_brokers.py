@@ -10,7 +10,8 @@ from chaos.history.segment import EntryRow
 from dledger.core.model import Role
 from ledgermq.remoting.protocol.message import BatchElement, MessageExt, encode_batch, encode_record
 from sim.oracles.base import Findings, Violation
-from sim.oracles.brokers import BrokerEnd, Brokers
+from sim.oracles.broker_end import BrokerEnd
+from sim.oracles.brokers import Brokers
 from sim.oracles.fidelity import NAME as STORED
 from sim.oracles.model import Held, Model, Statement
 from sim.oracles.records import id_head

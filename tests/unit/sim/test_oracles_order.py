@@ -7,6 +7,7 @@ from sim.oracles.order import (
     FALSE,
     GIVEN,
     LEASE_NS,
+    LEFT,
     MOVED,
     PAST,
     SKIPPED,
@@ -167,3 +168,11 @@ def test_a_lock_that_two_have_is_found():
     log.now_ns += LEASE_NS - 1
     with pytest.raises(Violation, match=GIVEN):
         lock(log, "b")
+
+
+@pytest.mark.parametrize(("asked", "is_wrong"), [(None, True), (2, True), (3, False), (4, False)])
+def test_who_unlocks_has_asked_for_its_offset_before(asked, is_wrong):
+    one = One()
+    one.oracle.on_left("o0", QUEUE, 3, asked)
+    assert (one.findings.first is not None) == is_wrong
+    assert not is_wrong or one.findings.first.oracle == LEFT

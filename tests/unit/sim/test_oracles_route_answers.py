@@ -13,6 +13,7 @@ from namesrv.route_table import Registration, RouteTable
 from sim.clients.wire import frame_of
 from sim.oracles.base import Findings, Violation
 from sim.oracles.route_answers import RouteAnswers
+from sim.oracles.route_model import RouteModel
 from sim.oracles.wire import Said, Tap
 
 
@@ -34,6 +35,8 @@ class Server:
     def __init__(self):
         self.table = RouteTable()
         self.validator = RouteAnswers("ns0", {"ns0": self})
+        # Here the table changes behind the back of those who listen, as by an operator.
+        self.validator.on_request(None, Said(216, {}, b"", 0, b""))
 
     def answer(self, topic="orders"):
         route = self.table.route(topic)
@@ -84,6 +87,24 @@ def test_a_topic_that_is_told_to_nobody_is_missed():
     server.hear()
     with pytest.raises(Violation, match="A45 answer"):
         server.say((17, b""))
+
+
+def test_a_table_that_is_not_as_was_registered_is_a_violation():
+    server, end = Server(), End()
+    server.validator._model = (None, RouteModel())
+    fields = {"brokerName": "g", "brokerAddr": "n0:1", "brokerId": "0"}
+    table = {"topicConfigTable": {"orders": {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}}}
+    body = json.dumps({"topicConfigSerializeWrapper": table}).encode()
+    request = Said(103, fields, body, 0, b"")
+    register(server.table)
+    server.validator.on_request(end, request)
+    server.validator.on_answer(end, request, Said(0, {}, b"", 0, b""))
+    server.hear()
+    server.say(server.answer())
+    register(server.table, queues=6)
+    server.hear()
+    with pytest.raises(Violation, match="A45 route otherwise than was registered"):
+        server.say(server.answer())
 
 
 class End:
