@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mutants.admin import ADMIN
+from mutants.afresh import AFRESH
 from mutants.blind import BLIND
 from mutants.bounds import BOUNDS
 from mutants.classic import CLASSIC
@@ -141,6 +142,7 @@ _SIMULATED: Final = (
     *NEGLECTED,
     *EDGES,
     *KINDS,
+    *AFRESH,
     *KINDS_FURTHER,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )

@@ -29,6 +29,7 @@ from ledgermq.client import (
 )
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
+from sim.lists import Lists
 from sim.oracles.further import FILTERS, reply_to
 from sim.polling import POLL_GROUP, Poller
 from sim.validators import GROUP_NAME
@@ -48,6 +49,8 @@ RETRY_S: Final = 0.2
 ASK_TOPIC: Final = "questions"
 ASK_GROUP: Final = "repliers"
 ASK_MS: Final = 4_000
+PATIENCE_MS: Final = (ASK_MS, ASK_MS, 150)
+"""How long somebody waits for a reply: at times it comes too late."""
 ASKED_AT_ONCE: Final = 3
 NEW_TOPIC_STEPS: Final = 8
 """Topics are made so many times more rarely than other steps are taken."""
@@ -85,6 +88,7 @@ class FurtherApp:
         self._asked = 0
         self._replied = 0
         self._made = 0
+        self._lives = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -97,11 +101,14 @@ class FurtherApp:
         )
         self._poller.resume()
         await asyncio.gather(*self._tasks)
+        if self._settings.oneway_p:
+            await self._lists.send_until_there()
         for asker in self._askers:  # with everything healed, each gets its reply
             self._replied = 0
             while not self._replied:
                 await asyncio.sleep(RETRY_S)
                 await self._request_one(asker)
+            self._judge.on_all_ended(asker.client_id, asker._requests.waiting)
         self.is_busy = False
         await asyncio.get_running_loop().create_future()
 
@@ -127,6 +134,8 @@ class FurtherApp:
             self._request: one.request_p,
             self._reset: one.reset_p,
             self._set_back: one.back_p,
+            self._send_list: one.list_p,
+            self._send_oneway: one.oneway_p,
         }
         chosen: Callable[[Any], Awaitable[None]] = rng.split("what").weighted(
             list(actions), list(actions.values())
@@ -148,14 +157,19 @@ class FurtherApp:
             rng=rng.split("reply"),
         )  # fmt: skip
         replier.subscribe(ASK_TOPIC)
-        poller = Poller(
-            self._named(POLL_GROUP, "poll"), self._settings, self._validators, self._judge,
-            (clock, rng.split("poll")),
-        )  # fmt: skip
-        for one in (self._puller, *self._askers, replier, poller.consumer):
+        self._poller = poller = self._new_poller()
+        self._lists = Lists(self._named("lists", "lists"), self._machine, self._validators)
+        for one in (self._puller, *self._askers, replier, poller.consumer, self._lists.producer):
             await one.start()
-        self._poller = poller
         await self._make_topic()
+
+    def _new_poller(self) -> Poller:
+        self._lives += 1
+        name = "poll" if self._lives == 1 else f"poll{self._lives}"
+        return Poller(
+            self._named(POLL_GROUP, name), self._settings, self._validators, self._judge,
+            (self._machine.clock, self._rng.split(name)),
+        )  # fmt: skip
 
     def _named(self, group: str, instance: str) -> ClientConfig:
         name = f"{self._config.instance_name}-{instance}"
@@ -176,6 +190,17 @@ class FurtherApp:
 
     async def _poll(self, rng: Any) -> None:  # noqa: ANN401  # a stream
         await self._poller.step(rng)
+        polls = self._settings.life_polls
+        if polls and rng.split("life").chance(1 / polls):
+            await self._poller.stop()
+            self._poller = self._new_poller()
+            await self._poller.consumer.start()
+
+    async def _send_list(self, rng: Any) -> None:  # noqa: ANN401  # likewise
+        await self._lists.send_all(rng)
+
+    async def _send_oneway(self, _rng: Any) -> None:  # noqa: ANN401  # likewise
+        await self._lists.send_oneway()
 
     async def _queue(self, rng: Any) -> MessageQueue:  # noqa: ANN401  # likewise
         queues = await self._puller.fetch_subscribe_queues(TOPIC)
@@ -269,13 +294,16 @@ class FurtherApp:
         loop = asyncio.get_running_loop()
         asker = rng.split("asker").choice(self._askers)
         count = 1 + rng.split("count").randint(0, ASKED_AT_ONCE - 1)
-        self._tasks |= {loop.create_task(self._request_one(asker)) for _ in range(count)}
+        timeout_ms = rng.split("patience").choice(PATIENCE_MS)
+        self._tasks |= {
+            loop.create_task(self._request_one(asker, timeout_ms)) for _ in range(count)
+        }
 
-    async def _request_one(self, asker: Producer) -> None:
+    async def _request_one(self, asker: Producer, timeout_ms: int = ASK_MS) -> None:
         self._asked += 1
         body = f"{self.name} asks {self._asked}".encode()
         try:
-            reply = await asker.request(Message(ASK_TOPIC, body), ASK_MS)
+            reply = await asker.request(Message(ASK_TOPIC, body), timeout_ms)
         except (NoReply, RemotingError):
             self._validators.record.count("unreplied")
             return

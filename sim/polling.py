@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.history.payload import body_hash, decode_body
 from ledgermq.client import ConsumeFrom, LitePullConsumer, LitePullOptions
 from sim.oracles.further import Polling
+from sim.oracles.moving import Moving
 from sim.workload import TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ledgermq.client import ClientConfig, MessageExt, MessageQueue
     from ledgermq.remoting.protocol.headers import Claim
@@ -45,11 +46,14 @@ class Poller:
             consume_from=ConsumeFrom.FIRST_OFFSET,
         )
         clock, rng = chance
+        self._findings = judge.findings
         self._judge = judging = Polling(config.instance_name, judge)
         self.consumer = LitePullConsumer(
             config, options, observer=_Observer(judging), clock=clock, rng=rng
         )
         self.consumer.subscribe(TOPIC)
+        self._told: dict[tuple[str, MessageQueue], int] = {}
+        """What a broker has said last of where a queue begins, ends, or was at a time."""
         self._positions: dict[MessageQueue, int] = {}
         self._paused: MessageQueue | None = None
         self._listen()
@@ -82,9 +86,23 @@ class Poller:
             judging.on_commit(queue, offset)
             await commit(addr, queue, offset, claim)
 
+        def listen_to(name: str) -> None:
+            ask = getattr(api, name)
+
+            async def asked(addr: str, queue: MessageQueue, *more: Any) -> int:  # noqa: ANN401  # likewise
+                told: int = await ask(addr, queue, *more)
+                self._told[name, queue] = told
+                return told
+
+            setattr(api, name, asked)
+
+        for name in ("min_offset", "max_offset", "search_offset"):
+            listen_to(name)
+
         assignment._hold = held  # type: ignore[method-assign]  # to listen to it
         assignment.move = moved  # type: ignore[method-assign]  # likewise
         api.commit_offset = committed  # type: ignore[method-assign]  # likewise
+        Moving(consumer, self._findings)
 
     async def step(self, rng: Any) -> None:  # noqa: ANN401  # a stream
         """Go elsewhere at times, poll, and commit at times."""
@@ -93,7 +111,10 @@ class Poller:
             queue = rng.split("queue").choice(sorted(self._positions))
             offset = max(0, self._positions[queue] - rng.split("back").randint(0, SEEK_BACK_MAX))
             self._judge.on_moved(queue, None)  # what was given out is void as soon as it begins
-            await consumer.seek(queue, offset)
+            if rng.split("elsewhere").chance(settings.elsewhere_p):
+                offset = await self._seek_elsewhere(rng.split("where"), queue)
+            else:
+                await consumer.seek(queue, offset)
             self._judge.on_moved(queue, offset)
             self._validators.record.count("seeks")
         self._pause(rng.split("pause"))
@@ -103,6 +124,51 @@ class Poller:
         if settings.manual and rng.split("commit").chance(0.5):
             self._judge.on_done()
             await consumer.commit()
+
+    async def _seek_elsewhere(self, rng: Any, queue: MessageQueue) -> int:  # noqa: ANN401  # likewise
+        """Go to the beginning, the end or a time of a queue; return where that is.
+
+        What a broker says of it is judged on the wire.
+        """
+        consumer = self.consumer
+        place = (queue.topic, queue.queue_id)
+        wanted_ms = self._validators.of(queue).choose_time(place, rng.split("time").randint(0, 999))
+        seeks: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("min_offset", lambda: consumer.seek_to_begin(queue)),
+            ("max_offset", lambda: consumer.seek_to_end(queue)),
+        ]
+        if wanted_ms is not None:
+            time_ms = wanted_ms
+            seeks.append(("search_offset", lambda: consumer.seek_to_timestamp(queue, time_ms)))
+        what, seek = rng.split("which").choice(seeks)
+        self._told.pop((what, queue), None)
+        await seek()
+        told = self._told.get((what, queue))
+        at = consumer.position(queue)
+        if told != at:
+            self._judge.on_elsewhere(queue, f"{what} is {told}", at)
+        return at
+
+    async def stop(self) -> None:
+        """End in good order: what was given out is committed, if anybody takes it."""
+        consumer = self.consumer
+        commit, clock = consumer.assignment.commit_now, consumer.clock
+        failed: list[bool] = []
+
+        async def noted() -> Any:  # noqa: ANN401  # as it is there
+            errors = await commit()
+            failed.append(bool(errors))
+            return errors
+
+        consumer.assignment.commit_now = noted  # type: ignore[method-assign]  # to listen to it
+        held = consumer.assigned_queues
+        self._judge.on_done()
+        began_ms = clock.monotonic_ms()
+        await consumer.stop()
+        is_slow = clock.monotonic_ms() - began_ms >= consumer.config.request_timeout_ms
+        if not self._settings.manual and not is_slow and failed == [False]:
+            self._judge.on_stopped(held)
+        self._validators.record.count("pollers_stopped")
 
     def _pause(self, rng: Any) -> None:  # noqa: ANN401  # a stream
         """Pause a queue at times, and let it go on some polls later."""

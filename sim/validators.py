@@ -106,6 +106,10 @@ class Validators:
         validator = self.of(queue)
         validator.on_properties(place, message.queue_offset, told, self._sent(key))
 
+    def is_there(self, key: int) -> bool:
+        """Tell whether a message is in the log of the group."""
+        return self._clients.has(key)
+
     def report(self, oracle: str, text: str) -> None:
         """Report what somebody else has found."""
         self._clients.findings.report(Violation(oracle, text))

@@ -44,6 +44,14 @@ class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How often the group that polls is told to go on elsewhere."""
     back_p: float = 0.1
     """Offsets that are committed, and set back."""
+    list_p: float = 0.0
+    """Lists of messages that a producer sends as batches that are small enough."""
+    oneway_p: float = 0.0
+    """Sends that nobody answers."""
+    elsewhere_p: float = 0.0
+    """How many of the seeks go to the beginning, the end, or a time, whatever lies there."""
+    life_polls: Count = 0
+    """After how many polls, as a mean, the consumer stops, and another one comes; 0: never."""
     slow_ms: Count = 0
     """How long whoever is asked takes for a reply, at most."""
 
@@ -59,5 +67,9 @@ def draw_further(rng: SplitRng) -> Further | None:
         manual=rng.split("manual").chance(0.4),
         poll_counts=rng.split("counts").choice(((1,), (3, 32), (100,))),
         reset_p=rng.split("resets").choice((0.0, 0.05, 0.1)),
+        list_p=rng.split("lists").choice((0.0, 0.15)),
+        oneway_p=rng.split("oneway").choice((0.0, 0.15)),
+        elsewhere_p=rng.split("elsewhere").choice((0.0, 0.5)),
+        life_polls=rng.split("lives").choice((0, 0, 15)),
         slow_ms=rng.split("slow").choice((0, 400)),
     )

@@ -228,6 +228,10 @@ class Clients:
                 f"{queue[0]}/{queue[1]}@{offset} was sent with {sent}, and delivered with {told}",
             )
 
+    def has(self, key: int) -> bool:
+        """Tell whether a message is committed."""
+        return bool(self._truth.keys.get(key))
+
     def at_end(self, sends: Sequence[Row]) -> None:
         """Judge all sends, rows of the record. Errors: `Violation`."""
         truth = self._truth

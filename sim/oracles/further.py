@@ -24,8 +24,10 @@ Queue = tuple[str, int]
 
 POLLED: Final = "A10 polled otherwise than in order"
 DONE: Final = "A1 committed before it was done with"
+LEFT: Final = "A10 left without a commit"
 FILTERED: Final = "A22 a filter that is not kept to"
 REPLIED: Final = "A46 a reply to another request"
+WAITS: Final = "A46 a request that has ended is waited for"
 ODD_PID_SHIFT: Final = 21 + 20
 """Keys of odd clients: what properties their messages have is not known."""
 
@@ -34,6 +36,9 @@ FILTERS: Final = (
     ("TAGS IS NULL OR TAGS IN ('blue', 'BB')", lambda tag, _colour: tag in {"", "blue", "BB"}),
     ("colour IN ('c1', 'c2', 'c3', 'c5')", lambda _tag, colour: colour in {"c1", "c2", "c3", "c5"}),
     ("colour IS NULL OR colour <> 'c4'", lambda _tag, colour: colour != "c4"),
+    ("NOT (colour = 'c4')", lambda _tag, colour: colour not in {None, "c4"}),
+    ("NOT (colour <> 'c4' OR colour IS NULL)", lambda _tag, colour: colour == "c4"),
+    ("colour NOT IN ('c1', 'c2')", lambda _tag, colour: colour not in {None, "c1", "c2"}),
     ("colour IS NOT NULL AND TAGS = 'Aa'", lambda tag, colour: colour is not None and tag == "Aa"),
 )
 """Expressions, and what they mean by the tag and a property of a message."""
@@ -49,15 +54,20 @@ class Polling:
         """Where a queue goes on; not there: wherever the group has come to."""
         self._given: dict[MessageQueue, int] = {}
         """The first message that the last poll gave out of a queue."""
+        self._done: dict[MessageQueue, int] = {}
+        """Behind the last message that was given out of a queue since it was taken or moved."""
+        self._asked: dict[MessageQueue, int] = {}
+        """What it asked to commit of a queue last, likewise."""
         self._paused: MessageQueue | None = None
 
     def on_taken(self, queue: MessageQueue) -> None:
         """A queue is taken anew, or its broker has called an offset illegal."""
-        self._next.pop(queue, None)
+        for one in (self._next, self._done, self._asked):
+            one.pop(queue, None)
 
     def on_moved(self, queue: MessageQueue, offset: int | None) -> None:
         """The consumer goes elsewhere, None: nobody knows yet where; what it gave out is void."""
-        self._next.pop(queue, None)
+        self.on_taken(queue)
         if offset is not None:
             self._next[queue] = offset
         self._given.pop(queue, None)
@@ -79,15 +89,29 @@ class Polling:
             if expected is not None and not self._judge.follows(queue, expected, offset):
                 text = f"{self._name} is given {queue}@{offset}, and is at {expected}"
                 self._judge.report(POLLED, text)
-            self._next[queue] = offset + 1
+            self._next[queue] = self._done[queue] = offset + 1
             self._given.setdefault(queue, offset)
 
     def on_commit(self, queue: MessageQueue, offset: int) -> None:
         """The consumer asks a broker to commit an offset."""
+        self._asked[queue] = offset
         given = self._given.get(queue)
         if given is not None and offset > given:
             text = f"{self._name} commits {offset} of {queue}; {given} was given out just now"
             self._judge.report(DONE, text)
+
+    def on_elsewhere(self, queue: MessageQueue, told: str, at: int) -> None:
+        """A seek went elsewhere than a broker has said."""
+        text = f"{self._name} goes to {queue}@{at}, where {told}"
+        self._judge.report(POLLED, text)
+
+    def on_stopped(self, held: Sequence[MessageQueue]) -> None:
+        """The consumer has stopped in good order, and no commit has failed."""
+        for queue in held:
+            done, asked = self._done.get(queue, 0), self._asked.get(queue, 0)
+            if asked < done:
+                text = f"{self._name} stops at {queue}@{done}, and has committed {asked}"
+                self._judge.report(LEFT, text)
 
 
 class Further:
@@ -127,6 +151,11 @@ class Further:
         """Who asked has got a reply."""
         if reply != reply_to(request):
             self.report(REPLIED, f"{request!r} is answered {reply!r}")
+
+    def on_all_ended(self, client: str, waiting: int) -> None:
+        """No request of a producer is under way; ``waiting``: how many it waits for."""
+        if waiting:
+            self.report(WAITS, f"{client} waits for {waiting} replies, and nobody asks for them")
 
     def report(self, oracle: str, text: str) -> None:
         """Report a violation."""

@@ -4,9 +4,21 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.pulls.sql92 import compile_sql92
 from ledgermq.client import MessageQueue
 from sim.oracles.base import Findings, Violation
-from sim.oracles.further import DONE, FILTERED, FILTERS, POLLED, REPLIED, Further, Polling, reply_to
+from sim.oracles.further import (
+    DONE,
+    FILTERED,
+    FILTERS,
+    LEFT,
+    POLLED,
+    REPLIED,
+    WAITS,
+    Further,
+    Polling,
+    reply_to,
+)
 from sim.oracles.pipeline import Pipeline
 from sim.oracles.wire import Said
 from sim.workload import colour_of
@@ -125,6 +137,41 @@ def test_a_filter_hands_out_what_has_the_properties(number, passed, got, oracle)
     judged.judge.on_filtered(PLACE, range(passed), number, got)
     assert judged.oracle == oracle
     assert FILTERS[RED][0] == "TAGS = 'red'"
+
+
+@pytest.mark.parametrize(("asked", "oracle"), [(None, LEFT), (4, LEFT), (5, None)])
+def test_who_stops_has_committed_what_it_gave_out(asked, oracle):
+    judged = Judged().give(3, 4)
+    judged.polling.on_done()
+    if asked is not None:
+        judged.polling.on_commit(QUEUE, asked)
+    judged.polling.on_stopped([QUEUE])
+    assert judged.oracle == oracle
+    moved = Judged().give(3, 4)
+    moved.polling.on_moved(QUEUE, 9)
+    moved.polling.on_stopped([QUEUE])
+    assert moved.oracle is None
+
+
+def test_a_seek_that_goes_elsewhere_and_a_request_that_stays_are_told():
+    judged = Judged()
+    judged.judge.on_all_ended("x0", 0)
+    assert judged.oracle is None
+    judged.judge.on_all_ended("x0", 2)
+    assert judged.oracle == WAITS
+    judged = Judged()
+    judged.polling.on_elsewhere(QUEUE, "max_offset is 7", 0)
+    assert judged.oracle == POLLED
+
+
+@pytest.mark.parametrize(("expression", "test"), FILTERS)
+def test_filters_mean_what_the_broker_makes_of_them(expression, test):
+    matches = compile_sql92(expression).matches
+    for tag in ("", "red", "blue", "Aa", "BB"):
+        for colour in (None, "c1", "c2", "c3", "c4", "c5"):
+            told = {"TAGS": tag, "colour": colour}
+            texts = {name: text for name, text in told.items() if text}
+            assert matches(texts) == test(tag, colour), (expression, tag, colour)
 
 
 def test_a_reply_is_that_of_its_request():

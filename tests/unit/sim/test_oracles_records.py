@@ -62,8 +62,9 @@ def asked(*, found, applied=0, committed=0, is_corrupt=False, indexed=True):
     node = SimpleNamespace(commit_index=committed)
     controller = SimpleNamespace(store=store, node=node)
     return truth, SimpleNamespace(
-        name="n0", base=0, controller=controller, is_corrupt=is_corrupt, applied_index=applied
-    )
+        name="n0", base=0, controller=controller, is_corrupt=is_corrupt, applied_index=applied,
+        mark=lambda _index: None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
