@@ -70,6 +70,6 @@ def draw_strain(rng: SplitRng, segment_bytes: int) -> Strain | None:
         checkpoint_ms=rng.split("checkpoints").choice((0, 0, 60)),
         refused_p=rng.split("refusals").choice((0.0, 0.02, 0.2)),
         stop_every_ms=rng.split("stops").choice((0, 1_500, 4_000)),
-        key_slots=rng.split("keys").choice((0, 0, 16)),
+        key_slots=rng.split("slots of keys").choice((0, 0, 16)),
         retry_times=rng.split("retries").choice((0, 1, RETRY_TIMES, RETRY_TIMES, 5)),
     )
