@@ -22,6 +22,7 @@ from ledgermq.client import (
     PushConsumer,
     local_offsets,
 )
+from ledgermq.remoting.protocol.headers import Claim
 from sim.context import CURRENT
 from sim.workload import BROADCAST_GROUP, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TASK_TOPIC, TOPIC
 
@@ -217,12 +218,14 @@ class OrderlyApp(MemberApp):
         self._finished, asked = {}, {}
         ask, commit = push.api.commit_offset, push.assignment._commit
 
-        async def noted(addr: str, queue: MessageQueue, offset: int) -> None:
+        async def noted(
+            addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
+        ) -> None:
             asked[queue] = offset
-            await ask(addr, queue, offset)
+            await ask(addr, queue, offset, claim)
 
-        async def committed(held: Held) -> RemotingError | None:
-            error = await commit(held)
+        async def committed(held: Held, claim: Claim = Claim.IF_FREE) -> RemotingError | None:
+            error = await commit(held, claim)
             if error is not None:  # nobody took it, or could be asked: it was tried
                 self._finished.pop(held.process_queue.queue, None)
             return error

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledgermq.client import LitePullConsumer, MessageQueue, PullResult, PushConsumer
+    from ledgermq.remoting.protocol.headers import Claim
 
 NAME: Final = "A24 goes on elsewhere than it was sent"
 
@@ -75,11 +76,13 @@ class Moving:
             self._check(queue, goals, request.offset, "reads")
         return await self._pull(addr, request, timeout_ms)
 
-    async def _checked_commit(self, addr: str, queue: MessageQueue, offset: int) -> None:
+    async def _checked_commit(
+        self, addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
+    ) -> None:
         goals = self._goals.get(queue)
         if goals is not None:
             self._check(queue, goals, offset, "commits")
-        await self._commit(addr, queue, offset)
+        await self._commit(addr, queue, offset, claim)
 
     def _check(self, queue: MessageQueue, goals: set[int], offset: int, what: str) -> None:
         if offset not in goals:
