@@ -322,7 +322,8 @@ def test_a_cluster_is_looked_after(server):
 
 SENDING = {"attempt", "choose", "deliver", "maybe_place", "select", "told"}
 MEMBER = {
-    "background", "CONSUME_TYPE", "expression_in_pull", "first_offset", "heartbeat",
+    "background", "claim", "claims", "CONSUME_TYPE", "expression_in_pull", "first_offset",
+    "heartbeat",
     "maybe_flow_control", "move", "new_queue", "settled", "stored_offset", "subscription",
     "subscriptions",
 }  # fmt: skip
