@@ -94,7 +94,7 @@ _READERS: Final = tuple(_reader(*widths) for widths in ((8, 8), (20, 8), (8, 20)
 """Like `RECORD_HEADS`, by ``sys_flag >> 4 & 3``, without the fields that nobody here needs."""
 _unpack_v4 = _READERS[0].unpack_from
 _V4_HEAD_BYTES: Final = _READERS[0].size
-_unpack_properties: Final = Struct(">ii28xi44xi").unpack_from
+_unpack_properties: Final = Struct(">iI28xi44xi").unpack_from
 """Size, magic, flags and length of the body, where both hosts are IPv4."""
 assert [r.size for r in _READERS] == [r.size for r in RECORD_HEADS], _READERS
 

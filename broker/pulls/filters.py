@@ -105,4 +105,4 @@ def _seeker(names: Sequence[str]) -> Callable[[str], list[tuple[str, str]]] | No
     if not 0 < len(names) <= NAMES_SOUGHT_MAX:
         return None
     sought = "|".join(map(re.escape, names))
-    return re.compile(f"\x02({sought})\x01([^\x01\x02]+)").findall
+    return re.compile(f"\x02({sought})\x01(?=[^\x02])([^\x01\x02]*)").findall

@@ -12,6 +12,7 @@ from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.remoting.protocol.properties import parse_properties
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store import layout
 from store.layout import CorruptRecord, read_properties, read_record
 
 EXPRESSIONS = (
@@ -66,6 +67,21 @@ def test_properties_of_a_record_are_read_alike(
             read_properties(memoryview(spoilt))
     else:
         assert read_properties(memoryview(spoilt)) == expected
+
+
+@pytest.mark.parametrize(
+    "properties", [b"a\x01\x01x", b"a\x011\x02a\x01\x01x", b"a\x01\x02a\x01\x01"]
+)
+def test_a_value_that_begins_with_a_separator_is_an_empty_one(properties: bytes) -> None:
+    wanted = parse_properties(properties)
+    for expression in ("a IS NULL", "a = ''", "a = 1"):
+        matches = FILTERS.by_sql(expression).matches(record(properties))
+        assert matches is compile_sql92(expression).matches(wanted), expression
+
+
+def test_the_usual_record_is_not_read_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "read_record", None)
+    assert read_properties(record(b"a\x011")) == b"a\x011"
 
 
 def test_what_is_no_record_passes() -> None:
