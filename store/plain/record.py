@@ -83,7 +83,8 @@ def measure(view: memoryview, at: int, end: int, position: int, limit: int) -> l
     whole before ``end``, is for `inspect` to judge. Errors: none.
     """
     sizes: list[int] = []
-    add, shift, last_head = sizes.append, position - at, min(end, len(view)) - _HEAD_BYTES
+    end = min(end, len(view))
+    add, shift, last_head = sizes.append, position - at, end - _HEAD_BYTES
     while at <= last_head and limit > 0:
         size, magic, crc, queue_id, offset, stated, flags, body_bytes = _unpack_all(view, at)
         body_at, stop = at + _HEAD_BYTES, at + size

@@ -81,6 +81,16 @@ def test_garbage_never_raises():
         )
 
 
+def test_a_record_that_says_to_go_on_behind_the_file_is_not_measured():
+    data = bytearray(side_by_side((0, 0)))
+    at = len(data) // 2
+    data[at : at + 4] = (3000).to_bytes(4, "big")
+    data[at + 8 : at + 12] = bytes(4)
+    data[at + 84 : at + 88] = (2000).to_bytes(4, "big")
+    view = memoryview(data)
+    assert plain.measure(view, 0, 64 * 1024, BASE, MANY) == alone(view, 64 * 1024, BASE) == [at]
+
+
 def test_a_walk_over_several_files_hands_out_every_record_once():
     log = Log(SimDisk(SplitRng(1)))
     put = [(log.put(body=b"%d" % n * 60, **KINDS[n % 7 if n % 7 > 3 else 0]), n) for n in range(90)]
