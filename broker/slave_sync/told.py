@@ -20,7 +20,7 @@ from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from ledgermq.remoting.protocol.bodies import KvTable, TopicConfig, decode_answer
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.limits import Int32, Int64
-from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
+from ledgermq.remoting.protocol.tolerant_json import ANSWER, NOT_DECODED, check_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -121,7 +121,11 @@ class _Table(Generic[Row]):
         return good, left_out
 
     def _rows(self, page: bytes) -> Iterator[tuple[str, Row]]:
-        """Return names and rows, each read when it is asked for, where a body is strict JSON."""
+        """Return names and rows, each read when it is asked for, where a body is strict JSON.
+
+        Errors: `RemoteProtocolError`.
+        """
+        check_reach(page, ANSWER)
         if b'"$ref"' not in page:
             with suppress(*NOT_DECODED):
                 raw = msgspec.json.decode(page, type=self._raw)

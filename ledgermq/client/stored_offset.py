@@ -58,7 +58,7 @@ class StoredOffsets:
         if response.code != ResponseCode.SUCCESS:
             raise for_code(response.code, response.remark)
         offset = number_in(response, "offset")
-        if offset or STORED_FIELD in (response.ext_fields or {}):
+        if offset or STORED_FIELD in (response.ext_fields or {}) or claim is Claim.NONE:
             return StoredOffset(offset, held_by)
         command = make_command(RequestCode.GET_ALL_CONSUMER_OFFSET, {})
         try:

@@ -27,6 +27,7 @@ from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
 from ledgermq.remoting.protocol.errors import ConnectFailed, RemoteProtocolError
 from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.tolerant_json import Reach
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -560,6 +561,14 @@ def test_keys_with_many_offsets_have_steps_of_their_own():
     assert offsets_of_a_step() == OFFSETS_PER_STEP
     with planted(BY_TESTS["slave-offsets-by-their-keys"]):
         assert offsets_of_a_step() == 30 * OFFSETS_PER_STEP
+
+
+def test_a_body_of_more_values_than_answers_may_have_is_not_read(monkeypatch):
+    monkeypatch.setattr(told_module, "ANSWER", Reach(10_000, 10_000, 100))
+    bodies = recorded() | {"28": b'{"table":{"commitLogMaxOffset":"1"}}'}
+    rows = b",".join(b'"%d":0' % number for number in range(101))
+    with pytest.raises(RemoteProtocolError, match="values, more than 100"):
+        read_tables(bodies | {"21": b'{"topicConfigTable":{%s}}' % rows})
 
 
 def test_a_body_without_the_tables_is_refused():

@@ -8,6 +8,7 @@ from ledgermq.client import MessageQueue
 from ledgermq.client.stored_offset import NO_OFFSET, StoredOffsets, has_offset
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import ResponseError
+from ledgermq.remoting.protocol.headers import Claim
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
@@ -53,6 +54,12 @@ def test_a_zero_of_an_old_broker_is_looked_up_in_its_table():
     assert ask(old) == 0
     assert ask(old, "stranger") == NO_OFFSET
     assert old.asked == [14, 43] * 2
+
+
+def test_who_lets_go_of_a_queue_asks_for_no_table():
+    old = Broker(offset("0"), RemotingCommand(0, body=TABLE))
+    asyncio.run(StoredOffsets(old, 1_000).ask("addr", "g", QUEUE, Claim.NONE))
+    assert old.asked == [14]
 
 
 def test_a_broker_that_shows_no_table_is_believed():
