@@ -110,6 +110,18 @@ MASTER_SLAVE: Final = (
         ),
     ),
     Mutant(
+        name="ha-lost-units-left-aside",
+        breaks="A slave that lost units of a queue leaves aside all that comes behind them.",
+        source="docs/security.md, quarantine: this replica has lost units.",
+        plant=patch(
+            "store.dispatch.anomalies:Unreplicated.skips",
+            (
+                "raise self._lost_units(queue, offset, physical)",
+                "return self._on_gap(queue, offset, physical)",
+            ),
+        ),
+    ),
+    Mutant(
         name="ha-longer-slave-taken",
         breaks="A slave whose log is longer than the master's follows, from where both differ.",
         source="RocketMQ HAConnection takes any offset; its slaves diverge after a lost tail.",

@@ -308,7 +308,9 @@ class Unreplicated(Quarantine):
     def skips(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
         """Skip offsets as a group does, but for a record that lies. Errors: `FatalError`."""
         found = self._holes_behind(queue, physical)
-        if found is None or found < offset - queue.max_offset:
+        if found is None:
+            raise self._lost_units(queue, offset, physical)
+        if found < offset - queue.max_offset:
             return self._on_gap(queue, offset, physical)
         return super().skips(queue, offset, physical)
 
@@ -324,7 +326,8 @@ class Copied(Unreplicated):
     """Leaves aside what a slave's master says of queues and no CRC vouches for.
 
     The log has to stay the master's, and one record that lies must not end a slave for good. What
-    the own disk has damaged ends the process here as well.
+    the own disk has damaged or lost ends the process here as well: left aside, acknowledged
+    messages of a queue would be read by nobody once this is the master.
     """
 
     def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:

@@ -411,9 +411,13 @@ class Nothing:
     first_position = header_bytes = 0
     walks = 0
 
+    def __init__(self, *records: bytes) -> None:
+        self._records = records
+
     def walk(self, *_: int) -> Any:
         self.walks += 1
-        return iter(())
+        places = (sum(map(len, self._records[:n])) for n in range(len(self._records)))
+        return ((at, one, 0, len(one)) for at, one in zip(places, self._records, strict=True))
 
     def describe(self, physical: int) -> str:
         return f"at {physical}"
@@ -429,6 +433,13 @@ def test_a_record_that_lies_does_not_end_a_slave() -> None:
     except FatalError as error:
         pytest.fail(str(error))
     assert (anomalies.count, log.walks) == (3, 1)
+
+
+def test_a_slave_that_lost_units_of_a_queue_ends() -> None:
+    log: Any = Nothing(record(0, topic="T"))
+    queue: Any = Queue()
+    with pytest.raises(FatalError, match="ends at 0, the message at 500 has queue offset 1"):
+        Copied(log, None).skips(queue, 1, 500)  # type: ignore[arg-type]
 
 
 def test_what_has_just_come_is_walked_as_the_log_would_be(tmp_path: Path) -> None:
@@ -532,6 +543,7 @@ CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
         BY_TESTS["ha-recent-goes-on-beyond"],
         test_what_has_just_come_is_walked_as_the_log_would_be,
     ),
+    (BY_TESTS["ha-lost-units-left-aside"], test_a_slave_that_lost_units_of_a_queue_ends),
     (BY_TESTS["ha-other-log-followed"], test_a_slave_compares_its_last_record),
     (BY_TESTS["ha-reported-before-written"], test_a_slave_confirms_what_it_has_written),
 )
