@@ -117,6 +117,15 @@ CONSUMPTION: Final = (
         ),
     ),
     Mutant(
+        name="stuck-member-waited-for-again",
+        breaks="A member that keeps its queues is waited for anew in each topic.",
+        source="docs/client.md: who does not let go is not waited for again.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._is_given_up",
+            ("return holder in self._stuck", "return False"),
+        ),
+    ),
+    Mutant(
         name="holder-of-a-queue-not-named",
         breaks="Who claims a queue is told that nobody holds it.",
         source="docs/client.md: a queue that changes hands is committed first.",

@@ -29,6 +29,9 @@ QUERIES_AT_ONCE_MAX = 32
 HAND_OVER_MS = 1_000
 """How long a member waits for those that hold its queues still: one that does not go on must not
 keep them."""
+STUCK_MS = 10_000
+"""For how long nobody waits again for a member that did not go on: there may be many topics, of
+which one is taken after the other, and queues of healthy members would wait for their turn."""
 HELD_AGAIN_MS = 20
 """When a queue that is held still is asked for again; each time after twice as long."""
 HELD_AGAIN_MS_MAX = 160
@@ -89,6 +92,9 @@ class Assignment:
         self._periods = 0
         self._patient_until_ms = 0
         """Until when others are waited for that hold queues still."""
+        self._stuck: set[str] = set()
+        """Who was waited for in vain."""
+        self._stuck_until_ms = 0
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -243,9 +249,9 @@ class Assignment:
 
         A member that holds the queue still has something to commit: it is waited for.
         """
-        wait_ms = HELD_AGAIN_MS
+        wait_ms, holder = HELD_AGAIN_MS, ""
         while True:
-            is_late = self._host.clock.monotonic_ms() >= self._patient_until_ms
+            is_late = self._is_given_up(holder)
             async with self._slots:
                 stored = await self._stored_offset(
                     queue, Claim.ANYWAY if is_late else Claim.IF_FREE
@@ -253,9 +259,24 @@ class Assignment:
                 if is_late or not stored.held_by:
                     offset = stored.offset
                     return offset, offset if offset >= 0 else await self._host.first_offset(queue)
-            _log.debug("queue=%s event=queue_held by=%s", queue, stored.held_by)
-            await asyncio.sleep(wait_ms / 1000)
-            wait_ms = min(2 * wait_ms, HELD_AGAIN_MS_MAX)
+            holder = stored.held_by
+            if holder not in self._stuck:
+                _log.debug("queue=%s event=queue_held by=%s", queue, holder)
+                await asyncio.sleep(wait_ms / 1000)
+                wait_ms = min(2 * wait_ms, HELD_AGAIN_MS_MAX)
+
+    def _is_given_up(self, holder: str) -> bool:
+        """Tell whether nobody, or not this holder, is waited for any more."""
+        now_ms = self._host.clock.monotonic_ms()
+        if now_ms >= self._stuck_until_ms:
+            self._stuck.clear()
+        if now_ms < self._patient_until_ms:
+            return holder in self._stuck
+        if holder:
+            if not self._stuck:
+                self._stuck_until_ms = now_ms + STUCK_MS
+            self._stuck.add(holder)
+        return True
 
     async def _stored_offset(self, queue: MessageQueue, claim: Claim) -> StoredOffset:
         host = self._host

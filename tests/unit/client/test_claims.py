@@ -138,6 +138,40 @@ def test_nobody_waits_for_one_that_does_not_let_go_for_longer_than_its_time():
     asyncio.run(body())
 
 
+async def taken_from_one_that_is_stuck(topics=4):
+    """Take queues of several topics from one that keeps them, then one of one that lets go.
+
+    Returns how long the former took, and where the last begins.
+    """
+    broker = Broker()
+    stuck, old, new = (Member(broker, name) for name in ("stuck", "old", "new"))
+    queues = [MessageQueue(f"t{number}", "b", 0) for number in range(topics)]
+    for queue in queues:
+        await stuck.assignment.change(queue.topic, [queue])
+    await old.hold(QUEUES[0])
+    old.consume(QUEUES[0], 9)
+    start = asyncio.get_running_loop().time()
+    for queue in queues:
+        assert await new.assignment.change(queue.topic, [queue])
+    took_s = asyncio.get_running_loop().time() - start
+    taking = asyncio.ensure_future(new.hold(QUEUES[0]))
+    await asyncio.sleep(0.05)
+    await old.hold()
+    assert await taking
+    for member in (stuck, old, new):
+        await member.assignment.stop_pulling()
+    return took_s, new.begins(QUEUES[0])
+
+
+def test_one_that_does_not_let_go_is_waited_for_once_not_for_each_topic():
+    took_s, begins = asyncio.run(taken_from_one_that_is_stuck())
+    assert HAND_OVER_MS <= took_s * 1000 < 2 * HAND_OVER_MS
+    assert begins == 9, "who lets go is waited for still"
+    with planted(BY_TESTS["stuck-member-waited-for-again"]):
+        took_s, _ = asyncio.run(taken_from_one_that_is_stuck(2))
+    assert took_s * 1000 >= 2 * HAND_OVER_MS
+
+
 @pytest.mark.parametrize("pulled", [True, False])
 def test_who_lets_go_says_so_whether_or_not_there_is_something_to_commit(pulled):
     async def body():
