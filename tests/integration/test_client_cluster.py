@@ -166,7 +166,7 @@ def test_a_lost_leader_is_invisible_and_nothing_acknowledged_is_lost(processes, 
             async def work(worker):
                 for i in range(300):
                     one = b"%d-%d" % (worker, i)
-                    await producer.send(Message("failover", one), timeout_ms=8_000)
+                    await producer.send(Message("failover", one), timeout_ms=30_000)
                     acknowledged.add(one)
                     if worker == 0 and i == 100:
                         leader = producer.routes.master(GROUP)
