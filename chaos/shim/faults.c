@@ -142,6 +142,12 @@ static int64_t nanoseconds(const struct timespec *told) {
     return (int64_t)told->tv_sec * 1000000000 + told->tv_nsec;
 }
 
+/* What a clock gains in a time, to the nanosecond: in steps of a microsecond a slow clock would go
+ * back between two of them. */
+static int64_t gain(int64_t passed, int64_t ppm) {
+    return passed / 1000000 * ppm + passed % 1000000 * ppm / 1000000;
+}
+
 /* How far the monotonic clock of this process is ahead by now: what it gained by drifting stays, or
  * it would go back when the drift ends. */
 static int64_t gained(int64_t now) {
@@ -151,23 +157,26 @@ static int64_t gained(int64_t now) {
     while (atomic_flag_test_and_set(&busy))
         ;
     if (wanted != speed) {
-        kept += (now - since) / 1000 * speed / 1000;
+        kept += gain(now - since, speed);
         since = now;
         speed = wanted;
     }
-    int64_t ahead = kept + (now - since) / 1000 * speed / 1000;
+    int64_t ahead = kept + gain(now - since, speed);
     atomic_flag_clear(&busy);
     return ahead;
 }
 
-/* By how much a clock is wrong; `drifts`: whether it goes at another speed just now. */
-static int64_t wrong_by(clockid_t clock, int *drifts) {
+/* By how much a clock that tells `told` is wrong; `drifts`: whether it goes at another speed just
+ * now. What a monotonic clock gained hangs on what it tells alone, so that no later one is less. */
+static int64_t wrong_by(clockid_t clock, const struct timespec *told, int *drifts) {
     int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
     int is_steady = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
-    struct timespec told;
-    if (control == NULL || !(is_wall || is_steady) || NEXT(clock_gettime)(CLOCK_MONOTONIC, &told))
+    struct timespec steady = *told;
+    if (control == NULL || !(is_wall || is_steady))
         return 0;
-    int64_t now = nanoseconds(&told), ahead = gained(now);
+    if (is_wall && NEXT(clock_gettime)(CLOCK_MONOTONIC, &steady))
+        return 0;
+    int64_t now = nanoseconds(&steady), ahead = gained(now);
     *drifts = atomic_load(&control->drift_ppm) != 0;
     if (is_steady)
         return ahead;
@@ -179,7 +188,7 @@ static int64_t wrong_by(clockid_t clock, int *drifts) {
 
 int clock_gettime(clockid_t clock, struct timespec *told) {
     int drifts = 0, failed = NEXT(clock_gettime)(clock, told);
-    int64_t by = failed ? 0 : wrong_by(clock, &drifts);
+    int64_t by = failed ? 0 : wrong_by(clock, told, &drifts);
     if (by != 0) {
         int64_t wrong = nanoseconds(told) + by;
         told->tv_sec = wrong / 1000000000;

@@ -168,6 +168,18 @@ def test_all_clocks_go_at_another_speed_and_what_is_gained_stays(
 
 
 @needs_compiler
+@pytest.mark.parametrize("percent", [100, -50])
+def test_monotonic_clock_never_goes_back_while_it_drifts(library, tmp_path, percent):
+    code = """
+        steps = [time.monotonic_ns() for _ in range(50_000)]
+        print(json.dumps(sum(a > b for a, b in zip(steps, steps[1:]))))
+    """
+    said, control = run_with(library, tmp_path, code, drift_ppm=percent * 10_000)
+    assert said == 0
+    assert control.count("times_told") >= 50_000
+
+
+@needs_compiler
 def test_wall_clock_jumps_to_and_fro(library, tmp_path):
     code = """
         begin, seen = time.monotonic(), []
