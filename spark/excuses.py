@@ -45,12 +45,22 @@ def excuse_less(context: Context, contract: Contract, results: list[CheckResult]
         for result in doubted:
             if result.check not in checks or "not_excused" in result.details:
                 continue
-            known = known or load_context(context.session, replace(context.history, part=part))
+            known = known or _context_of(context, part)
             found = _ASKED[result.check](known)
             if found.verdict != UNKNOWN:
                 found.validator()
             if found.verdict == INVALID:
                 result.details["not_excused"] = f"{found.count} of what was {words}"
+
+
+def _context_of(context: Context, part: Part) -> Context:
+    """Return the facts of a part; whether deliveries were recorded is known of the whole.
+
+    For all of a part may be lost.
+    """
+    known = load_context(context.session, replace(context.history, part=part))
+    known.delivered_rows = context.delivered_rows
+    return known
 
 
 def _parts(context: Context, contract: Contract) -> Iterator[tuple[Part, tuple[str, ...], str]]:

@@ -37,6 +37,11 @@ def lost(run: HistoryBuilder, messages: list[Message]) -> None:
     run.tables["deliveries"].remove(messages[5].delivery)
 
 
+def all_lost(run: HistoryBuilder, messages: list[Message]) -> None:
+    for message in messages:
+        run.tables["deliveries"].remove(message.delivery)
+
+
 def overtaken(run: HistoryBuilder, messages: list[Message]) -> None:
     one, other = messages[1], messages[3]
     one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=other.send["t_cmp"] + 2)
@@ -59,6 +64,7 @@ LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "overtaken amid it": (overtaken, "amid", 3, "A11"),
     "lost before": (lost, "before", 3, "A1"),
     "lost after": (lost, "after", 1, "A1"),
+    "all lost after": (all_lost, "after", 1, "A1"),
     "refused after": (refused_for_good, "after", 1, "A27"),
     "overtaken before": (overtaken, "before", 1, "A11"),
     "overtaken after": (overtaken, "after", 1, "A11"),

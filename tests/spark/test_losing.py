@@ -11,7 +11,9 @@ pytestmark = SPARK_MARKS
 ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
 
 
-@pytest.mark.parametrize("name", ["lost amid it", "lost after", "polled back before"])
+@pytest.mark.parametrize(
+    "name", ["lost amid it", "lost after", "all lost after", "polled back before"]
+)
 def test_both_excuse_the_same(session, tmp_path, name):
     spoil, when, code, check = LOSING[name]
     run = lost_with_disks(spoil, when)
