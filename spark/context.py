@@ -212,7 +212,9 @@ def _read_send_facts(context: Context) -> None:
             F.min(F.coalesce("epoch", F.lit(0))).alias("epoch_min"),
             F.max(F.coalesce("epoch", F.lit(0))).alias("epoch_max"),
             F.count("raft_index").alias("with_index"),
-            F.count(F.expr("if(outcome = 'ok', raft_term, null)")).alias("with_term"),
+            F.count(F.expr("if(outcome = 'ok' and node is not null, raft_term, null)")).alias(
+                "with_term"
+            ),
             F.count("tries").alias("with_tries"),
             F.count(F.when(F.col("t_cmp") < F.col("t_inv"), 1)).alias("ended"),
             F.min("t_inv").alias("t_min"),

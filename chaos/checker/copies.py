@@ -21,12 +21,9 @@ def check_duplicates(history: History) -> Result:
     for delivery in history.own:
         if delivery["msg_key"] is not None and not is_copy(delivery):
             places[delivery["msg_key"]].add(_queue_place(delivery))
-    contents: dict[tuple[str, int], set[int]] = defaultdict(set)
+    disputed = _disputed(history)
     for row, replica in _committed_messages(history):
-        contents[replica.group, row.entry_index].add(row.entry_crc)
-    for row, replica in _committed_messages(history):
-        # Where replicas differ at an index nobody knows its place: A34, A35.
-        is_agreed = len(contents[replica.group, row.entry_index]) == 1
+        is_agreed = (replica.group, row.entry_index) not in disputed
         if row.msg_key is not None and is_agreed:
             places[row.msg_key].add((row.topic, row.queue_id, row.queue_offset))
     twice = {key: held for key, held in places.items() if len(held) > 1 and key in history.by_key}
@@ -42,6 +39,19 @@ def check_duplicates(history: History) -> Result:
     if found and history.contract.get("duplicates") in {"exactly-once", "idempotent"}:
         return replace(copies, verdict=INVALID, severity=CRIT)
     return copies
+
+
+def _disputed(history: History) -> set[tuple[str, int]]:
+    """Return group and index of what replicas committed differently, messages or not.
+
+    Nobody knows what lies there: A34, A35.
+    """
+    contents: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for replica in history.replicas:
+        for row in replica.committed():
+            if row.crc_ok or replica.node not in history.damaged_nodes:
+                contents[replica.group, row.entry_index].add(row.entry_crc)
+    return {at for at, found in contents.items() if len(found) > 1}
 
 
 def check_offsets(history: History) -> Result:

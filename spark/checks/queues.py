@@ -2,9 +2,12 @@
 
 Each row stands for the committed entry that it names, by index or else by place; each committed
 message has a row. Judged are topics that were sent to and not made anew, on nodes whose disks no
-fault damaged; what lies before the beginning of a log, or of a queue, is not asked.
+fault damaged, with a log of one group: no row says of which group its queue is. What lies before
+the beginning of a log, or of a queue, is not asked.
 Source: spec/proof.md A39.
 """
+
+from collections import Counter
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
@@ -28,7 +31,9 @@ def check_queues(context: Context, entries: LogEntries | None) -> CheckResult:
     result = CheckResult(check="A39", summary="queues are what logs say")
     topics = [t.name for t in context.topics.values() if t.epoch_min == t.epoch_max]
     told = context.table("queue_index").filter(F.col("topic").isin(topics))
-    judged = {node.number: node.node for node in entries.nodes if not node.disk_fault}
+    logs = Counter(node.node for node in entries.nodes)
+    nodes = [node for node in entries.nodes if logs[node.node] == 1 and not node.disk_fault]
+    judged = {node.number: node.node for node in nodes}
     told = told.filter(F.col("node").isin(sorted(judged.values())))
     told = told.select(*SPOT, F.col("index").alias("at"), F.col("msg_key").alias("named"))
     logged = (

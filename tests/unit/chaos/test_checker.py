@@ -139,6 +139,30 @@ def test_copies_beyond_the_attempts_are_duplicates(attempts, count):
     assert (found.count, found.verdict) == (count, "valid")
 
 
+@pytest.mark.parametrize(("disputes", "count"), [([], 1), (["message"], 0), (["noop"], 0)])
+def test_what_replicas_committed_differently_is_no_place_of_a_message(disputes, count):
+    copy = entry(4, 2, queue_offset=9)
+    logs = [replace(one, rows=[*one.rows, copy], commit_index=4) for one in clean().replicas]
+    for kind in disputes:
+        other = copy._replace(type=kind, msg_key=None, entry_crc=1)
+        logs[1] = replace(logs[1], rows=[*clean().replicas[1].rows, other])
+    found = check_history(clean(replicas=logs)).results
+    assert found["A8"].count == count
+    assert (found["A35"].verdict == "invalid") is bool(disputes)
+
+
+@pytest.mark.parametrize(("groups", "verdict"), [(1, "invalid"), (2, "valid")])
+def test_queues_of_a_node_are_judged_by_its_one_log(groups, verdict):
+    """Of a node with logs of two groups no row says to which a queue belongs."""
+    rows = [
+        {"node": "n0", "topic": "t", "queue_id": 0, "queue_offset": at, "index": at, "msg_key": at}
+        for at in (1, 2)
+    ]
+    more = [replace(clean().replicas[0], group="h", rows=[entry(0, None)], commit_index=0)]
+    history = clean(queue_index=rows, replicas=[*clean().replicas, *more[: groups - 1]])
+    assert check_history(history).results["A39"].verdict == verdict
+
+
 def test_second_delivery_without_a_cause_is_counted():
     history = clean(deliveries=[*clean().deliveries, delivery(2, t_recv=5000)])
     found = verdict_of(history, "A9")
