@@ -11,11 +11,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -142,6 +146,10 @@ static int64_t nanoseconds(const struct timespec *told) {
     return (int64_t)told->tv_sec * 1000000000 + told->tv_nsec;
 }
 
+static struct timespec timespec_of(int64_t ns) {
+    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
+
 /* What a clock gains in a time, to the nanosecond: in steps of a microsecond a slow clock would go
  * back between two of them. */
 static int64_t gain(int64_t passed, int64_t ppm) {
@@ -198,4 +206,67 @@ int clock_gettime(clockid_t clock, struct timespec *told) {
             atomic_fetch_add(&control->times_told, 1);
     }
     return failed;
+}
+
+/*
+ * The kernel waits by its own clock, which does not drift: it is asked to wait for so long as the
+ * wait takes by the clock of this process, and until when that clock tells the wanted time.
+ */
+
+#define FAR_S 1000000000 /* Later than that by a monotonic clock waits for ever. */
+
+static int64_t true_span(int64_t span) {
+    int64_t ppm = control == NULL ? 0 : atomic_load(&control->drift_ppm);
+    return (int64_t)((__int128)span * 1000000 / (1000000 + ppm));
+}
+
+static int true_ms(int ms) {
+    int64_t span = ms <= 0 ? ms : (true_span((int64_t)ms * 1000000) + 999999) / 1000000;
+    return span > INT_MAX ? INT_MAX : (int)span;
+}
+
+/* When the true monotonic clock will tell what ours tells at a deadline. */
+static struct timespec true_deadline(const struct timespec *wanted) {
+    struct timespec told;
+    if (control == NULL || wanted->tv_sec >= FAR_S || NEXT(clock_gettime)(CLOCK_MONOTONIC, &told))
+        return *wanted;
+    int64_t now = nanoseconds(&told), left = nanoseconds(wanted) - now - gained(now);
+    return timespec_of(left > 0 ? now + true_span(left) : now);
+}
+
+int poll(struct pollfd *files, nfds_t count, int ms) {
+    return NEXT(poll)(files, count, true_ms(ms));
+}
+int epoll_wait(int fd, struct epoll_event *events, int most, int ms) {
+    return NEXT(epoll_wait)(fd, events, most, true_ms(ms));
+}
+int epoll_pwait(int fd, struct epoll_event *events, int most, int ms, const sigset_t *signals) {
+    return NEXT(epoll_pwait)(fd, events, most, true_ms(ms), signals);
+}
+
+int clock_nanosleep(
+    clockid_t clock, int flags, const struct timespec *wanted, struct timespec *left
+) {
+    struct timespec until = *wanted;
+    if (clock == CLOCK_MONOTONIC && wanted->tv_sec < FAR_S)
+        until = flags & TIMER_ABSTIME ? true_deadline(wanted)
+                                      : timespec_of(true_span(nanoseconds(wanted)));
+    return NEXT(clock_nanosleep)(clock, flags, &until, left);
+}
+
+int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *deadline) {
+    struct timespec until = clock == CLOCK_MONOTONIC ? true_deadline(deadline) : *deadline;
+    return NEXT(sem_clockwait)(semaphore, clock, &until);
+}
+
+/* Which clock a condition goes by it does not say; deadlines of the wall clock are far. */
+int pthread_cond_timedwait(
+    pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *deadline
+) {
+    static const char name[] = "pthread_cond_timedwait";
+    /* Without its version an older one may be found, of which conditions are shaped otherwise. */
+    void *versioned = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
+    void *next = versioned == NULL ? dlsym(RTLD_NEXT, name) : versioned;
+    struct timespec until = true_deadline(deadline);
+    return ((__typeof__(&pthread_cond_timedwait))next)(condition, mutex, &until);
 }

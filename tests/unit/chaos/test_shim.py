@@ -180,6 +180,38 @@ def test_monotonic_clock_never_goes_back_while_it_drifts(library, tmp_path, perc
 
 
 @needs_compiler
+@pytest.mark.parametrize(("percent", "least", "most"), [(100, 0.04, 0.09), (-50, 0.18, 1)])
+def test_waits_go_by_the_clock_that_drifts_and_by_the_true_one_afterwards(
+    library, tmp_path, percent, least, most
+):
+    """An event loop's, a thread's and a sleep's; by absolute deadlines, too."""
+    code = f"""
+        import mmap, select, struct, threading
+        def true():
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        def took(wait):
+            begin = true()
+            wait()
+            return true() - begin
+        def shortest():
+            waits = [lambda: time.sleep(0.1), lambda: threading.Event().wait(0.1),
+                     lambda: select.epoll().poll(0.1), lambda: select.poll().poll(100)]
+            return [min(took(wait) for _ in range(4)) for wait in waits]
+        time.monotonic()
+        time.sleep(0.3)
+        drifting = shortest()
+        control = os.open({str(tmp_path / "control")!r}, os.O_RDWR)
+        mmap.mmap(control, 4096)[56:64] = struct.pack("=q", 0)
+        print(json.dumps([drifting, shortest()]))
+    """
+    said, _ = run_with(library, tmp_path, code, drift_ppm=percent * 10_000)
+    assert isinstance(said, list)
+    drifting, afterwards = said
+    assert all(least < took < most for took in drifting), drifting
+    assert all(0.09 < took < 0.3 for took in afterwards), afterwards
+
+
+@needs_compiler
 def test_wall_clock_jumps_to_and_fro(library, tmp_path):
     code = """
         begin, seen = time.monotonic(), []
