@@ -33,6 +33,40 @@ def test_a_text_that_all_rows_name_is_refused(tmp_path: Path) -> None:
         check_inflated(bomb(tmp_path / "x.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.dictionary(pa.int32(), pa.string()), TEXT),
+        (pa.large_string(), TEXT),
+        (pa.list_(pa.string()), [TEXT, TEXT]),
+        (pa.struct([("at", pa.large_binary())]), {"at": TEXT.encode()}),
+        (pa.map_(pa.string(), pa.string()), [("k", TEXT)]),
+        (pa.list_(pa.struct([("at", pa.string())])), [{"at": TEXT}]),
+    ],
+)
+def test_texts_are_counted_in_whatever_a_column_has_them(
+    kind: pa.DataType, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files are written that say how they were in memory, and in what is nested."""
+    monkeypatch.setattr(inflated, "BATCH_BYTES_MAX", 10 * len(TEXT))
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a.b": pa.array([value, None, value], kind)}), file)
+    check_inflated(file)
+    pq.write_table(pa.table({"a.b": pa.array([value] * 11, kind)}), file)
+    with pytest.raises(pa.ArrowInvalid, match=r"a\.b becomes more than"):
+        check_inflated(file)
+
+
+def test_equal_values_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"n": pa.array([[7] * 5_000] * 20)}), file)
+    assert file.stat().st_size < 5_000
+    check_inflated(file)
+    monkeypatch.setattr(inflated, "GROUP_BYTES_MAX", 700_000)
+    with pytest.raises(pa.ArrowInvalid, match="a column of a row group takes more than"):
+        check_inflated(file)
+
+
 def test_a_table_of_a_run_is_named_and_not_read(tmp_path: Path) -> None:
     bomb(tmp_path / "tables" / "sends" / "a.parquet")
     problems: list[str] = []
