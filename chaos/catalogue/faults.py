@@ -24,16 +24,18 @@ BY_SIMULATOR: Final[Mapping[str, FaultEntry]] = {
     one.simulator: one for one in FAULTS if one.simulator
 }
 """The kinds that the simulator has, by their names in plans."""
+BY_KIND: Final[Mapping[str, FaultEntry]] = {one.kind: one for one in FAULTS}
+"""Every kind by its own name, as the catalogue is printed."""
 
 
 @cache
 def find(name: str) -> FaultEntry | None:
     """Return the kind of a fault in a history, ours or another's; None if nobody knows it.
 
-    The name, or what follows its first dot (``node.wipe``), begins with a name that the kind has;
-    the longest such name counts.
+    By its name in the harness or here; else the name, or what follows its first dot
+    (``node.wipe``), begins with a name that the kind has in others' histories: the longest counts.
     """
-    known = BY_NEMESIS.get(name)
+    known = BY_NEMESIS.get(name) or BY_KIND.get(name)
     if known is not None:
         return known
     spelled = (name, name.partition(".")[2])

@@ -133,6 +133,7 @@ def test_names_of_other_histories_are_found() -> None:
     assert find("proc.powerloss") is find("powerloss") is BY_SIMULATOR["power_loss"]
     assert find("disk.bitflip") is BY_SIMULATOR["bit_rot"]
     assert find("kill") is BY_SIMULATOR["crash"]
+    assert all(find(one.kind) is one for one in FAULTS), "a kind is not found by its own name"
     assert find("no such fault") is None
 
 
