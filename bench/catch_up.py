@@ -12,7 +12,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import uvloop
@@ -67,8 +67,8 @@ def measure(mib: int, rate: float) -> dict[str, float]:
         figures = _catch_up(pair)
         sent = steady.finish(sender)
     begin_ns, end_ns = int(figures.pop("begin_ns")), int(figures.pop("end_ns"))
-    before = _p99_ms(one for one in sent if one.acknowledged_ns < begin_ns)
-    during = _p99_ms(one for one in sent if begin_ns <= one.sent_ns < end_ns)
+    before = p99_ms(one for one in sent if one.acknowledged_ns < begin_ns)
+    during = p99_ms(one for one in sent if begin_ns <= one.sent_ns < end_ns)
     return {
         **figures,
         "send_p99_before_ms": before,
@@ -100,7 +100,9 @@ def _catch_up(pair: Pair) -> dict[str, float]:
     megabytes = (first[1] - behind) / 1e6
     spent = [processor_seconds(pid) - before for pid, before in zip(pids, used, strict=True)]
     end = int((pair.raft_status(0) or {})["end_position"])
-    while pair.applied(1) < end and time.monotonic() < deadline:
+    while pair.applied(1) < end:
+        if time.monotonic() >= deadline:
+            raise RuntimeError(f"not readable within {CATCH_UP_TIMEOUT_S:.0f} s")
         time.sleep(POLL_S)
     return {
         "begin_ns": first[0],
@@ -113,9 +115,12 @@ def _catch_up(pair: Pair) -> dict[str, float]:
     }
 
 
-def _p99_ms(sent: Iterator[steady.Sent]) -> float:
+def p99_ms(sent: Iterable[steady.Sent]) -> float:
+    """Return how long sends took. Errors: `RuntimeError` if none was acknowledged."""
     took = sorted((one.acknowledged_ns - one.sent_ns) / 1e6 for one in sent)
-    return round(took[int(len(took) * 0.99)], 2) if took else -1.0
+    if not took:
+        raise RuntimeError("no send was acknowledged before the slave came, or none meanwhile")
+    return round(took[int(len(took) * 0.99)], 2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import pytest
 from bench import pairs_suite
 from bench.__main__ import JAVA_ROWS
 from bench.__main__ import main as bench_main
+from bench.catch_up import p99_ms
 from bench.failover import Told, summarize
 from bench.slave_lag import LogEnd, lags_ms
 from bench.steady import Sent
@@ -62,3 +63,10 @@ def test_sends_are_judged_by_what_they_were_told():
     judged = told.judge({1, 3, 5})
     assert (judged["lost"], judged["wrong"]) == (1, 1)
     assert summarize([0.2, 0.1, 0.3], judged)["max_ms"] == 300.0
+
+
+def test_no_acknowledged_send_is_no_fast_one():
+    sent = [Sent(0, (number + 1) * 1_000_000, 0) for number in range(200)]
+    assert p99_ms(sent) == 199.0
+    with pytest.raises(RuntimeError, match="no send was acknowledged"):
+        p99_ms([])
