@@ -42,7 +42,7 @@ def allowed_loss(history: History) -> Allowance:
 def _hit(history: History, flush: str) -> dict[str, int | None]:
     """Return from whose disks something was taken, and how many messages each had alone."""
     hit: dict[str, int | None] = {}
-    for fault in history.faults:
+    for fault in history.in_force:
         if not (fault.get("witness") or {}).get("effective") or not exceeds(fault["kind"], flush):
             continue
         alone = fault.get("only_there")

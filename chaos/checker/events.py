@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.faults import forgets
 from chaos.checker.model import (
-    IDLE,
     NOT_CHECKED,
     History,
     Result,
@@ -236,8 +235,8 @@ def _last_ended(ended: Sequence[tuple[int, int]], t: int) -> int | None:
 
 
 def _wiped(history: History) -> Iterator[str]:
-    for fault in history.faults:
-        if fault["status"] not in IDLE and forgets(fault["kind"]):
+    for fault in history.in_force:
+        if forgets(fault["kind"]):
             yield from fault["targets"] or ()
 
 

@@ -49,11 +49,11 @@ def _taking(history: History) -> list[tuple[int, int]]:
     """Return when faults took from disks what this flush promises to keep."""
     flush = str(history.contract.get("flush", "ASYNC_FLUSH")).lower()
     found = []
-    for fault in history.faults:
+    for fault in history.in_force:
         if (fault.get("witness") or {}).get("effective") and exceeds(fault["kind"], flush):
             begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
             end = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
-            found.append((0 if begin is None else begin, NEVER if end is None else end))
+            found.append((begin, NEVER if end is None else end))
     return found
 
 

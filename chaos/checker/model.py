@@ -204,11 +204,21 @@ class History:
         return {d["msg_key"] for d in self.own if d.get("auditor") and d["msg_key"] is not None}
 
     @cached_property
+    def in_force(self) -> list[Row]:
+        """Faults that were on at some time; of others nothing is excused."""
+        return [
+            fault
+            for fault in self.faults
+            if fault["status"] not in IDLE
+            and (fault["t_on0"] is not None or fault["t_on1"] is not None)
+        ]
+
+    @cached_property
     def clocks_moved(self) -> bool:
         """Whether a fault that took effect moved a wall clock: brokers wait by it."""
         return any(
             moves_clock(fault["kind"]) and bool((fault.get("witness") or {}).get("effective"))
-            for fault in self.faults
+            for fault in self.in_force
         )
 
     @cached_property
@@ -216,8 +226,8 @@ class History:
         """Nodes whose disks a fault spoiled on purpose."""
         return {
             node
-            for fault in self.faults
-            if fault["status"] not in IDLE and spoils_log(fault["kind"])
+            for fault in self.in_force
+            if spoils_log(fault["kind"])
             for node in fault["targets"] or ()
         }
 

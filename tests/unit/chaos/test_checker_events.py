@@ -93,12 +93,14 @@ def test_answers_that_overlap_in_time_say_nothing_about_order(story):
 
 
 def test_wiped_node_has_lost_its_memory_by_contract(story):
-    story.faults = [{"kind": "disk.wipe", "targets": ["n1"], "status": "healed"}]
+    wipe = {"kind": "disk.wipe", "targets": ["n1"], "status": "healed", "t_on0": 5, "t_on1": None}
+    story.faults = [wipe]
     story.event("n1", "boot", 0, boot_id="b2")
     story.event("n1", "vote_granted", 1, peer="n2", boot_id="b2")
     assert found(story) == {}
-    story.faults[0]["status"] = "skipped"
-    assert found(story) == {"A31": 1, "A32": 1, "A35": 1}
+    for never in ({"status": "skipped"}, {"t_on0": None}):
+        story.faults = [wipe | never]
+        assert found(story) == {"A31": 1, "A32": 1, "A35": 1}, never
 
 
 def test_node_that_begins_again_without_what_it_had_committed_lost_it(story):
@@ -106,5 +108,6 @@ def test_node_that_begins_again_without_what_it_had_committed_lost_it(story):
     assert found(story) == {}
     story.event("n2", "boot", 1, 2, boot_id="b2")
     assert found(story) == {"A35": 1}
-    story.faults = [{"kind": "proc.powerloss", "targets": ["n2"], "status": "healed"}]
+    loss = {"kind": "proc.powerloss", "targets": ["n2"], "status": "healed"}
+    story.faults = [loss | {"t_on0": 5, "t_on1": None}]
     assert found(story) == {}
