@@ -83,9 +83,12 @@ def excused_less(
     for name in {*AFTER, *BEFORE} & results.keys():
         if results[name].verdict != INVALID:
             continue
-        # Of a part all may be lost: that no delivery is in it says nothing of the record.
-        ask = find_lost if name == "A1" else checks[name]
-        if words := without_excuse(history, name, ask):
+        if words := without_excuse(history, name, _asked_of_a_part(name, checks)):
             details = results[name].details | {"not_excused": words}
             told[name] = replace(results[name], details=details)
     return told
+
+
+def _asked_of_a_part(name: str, checks: Mapping[str, Check]) -> Check:
+    """Return a check as a part is asked: that no delivery is in it says nothing of the record."""
+    return find_lost if name == "A1" else checks[name]

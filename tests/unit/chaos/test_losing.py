@@ -19,9 +19,16 @@ def test_only_what_disks_can_have_taken_is_excused(name, tmp_path):
     assert bad == ({check} if code == 1 else set()), found.reasons
 
 
-def test_an_excuse_without_end_is_found_out(tmp_path):
-    spoil, when, code, _ = LOSING["lost after"]
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("lost after", "loss-excuses-what-came-after"),
+        ("all lost after", "loss-of-everything-excused"),
+    ],
+)
+def test_an_excuse_without_end_is_found_out(name, bug, tmp_path):
+    spoil, when, code, _ = LOSING[name]
     history = load_history(lost_with_disks(spoil, when).write(tmp_path / "run"))
     assert check_history(history).exit_code == code == 1
-    with planted(HARNESS_BUGS["loss-excuses-what-came-after"]):
+    with planted(HARNESS_BUGS[bug]):
         assert check_history(history).exit_code == 3
