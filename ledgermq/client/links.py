@@ -7,7 +7,7 @@ are one.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ledgermq.client.errors import NoRoute
 from ledgermq.client.route import RouteCache
@@ -83,6 +83,28 @@ class Links:
         link = Link(broker_name, addr, connection)
         self._by_name[broker_name] = link
         return link
+
+    async def connect_anew(
+        self, broker_name: str, timeout_ms: int, refresh: Callable[[str, str], Awaitable[None]]
+    ) -> Link:
+        """Return an open link for a request that nobody will answer; errors as `connect`.
+
+        1. A leader dies, and its connection breaks. 2. It starts again, and another one leads.
+        3. We connect to it, and what it is sent it drops without a word. So ``refresh`` reads the
+        route behind a link that broke, and where nobody leads or the leader is out of reach; it is
+        given the name and the address that failed.
+        """
+        link = self._by_name.get(broker_name)
+        if link is not None and link.connection.closed:
+            await refresh(broker_name, link.addr)
+        addr = self._routes.master(broker_name)
+        try:
+            return await self.connect(broker_name, timeout_ms)
+        except (ConnectFailed, NoRoute):
+            await refresh(broker_name, addr or "")
+            if self._routes.master(broker_name) in {None, addr}:
+                raise
+        return await self.connect(broker_name, timeout_ms)
 
     def on_route_change(self, broker_names: Iterable[str]) -> None:
         """Forget links whose address is no longer the leader's; what they carry goes on."""

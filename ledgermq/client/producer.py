@@ -183,8 +183,9 @@ class Producer(StartStop):
     ) -> str:
         """Send without waiting for an answer; returns the message's unique key.
 
-        Nothing is known of the result and nothing is retried. Errors: as ``send``, except that
-        route and connection errors come as they are.
+        Nothing is known of the result and nothing is retried: a broker that no longer leads drops
+        it, and nobody says so until the connection breaks or the routes are polled. Errors: as
+        ``send``, except that route and connection errors come as they are.
         """
         if self._hooks is None:
             return await self._send_oneway(message, queue)
@@ -209,7 +210,9 @@ class Producer(StartStop):
             if callable(destination):
                 destination = self.choose(message.topic, destination)
             target = self.select(message.topic, destination, frozenset())
-            link = await self.links.connect(target.broker_name, self.config.connect_timeout_ms)
+            link = await self.links.connect_anew(
+                target.broker_name, self.config.connect_timeout_ms, self._instance.refresh_broker
+            )
         opaque = link.connection.next_opaque()
         header = encode_send(target, outgoing, opaque, FLAG_ONEWAY)
         link.connection.write(header, outgoing.body)

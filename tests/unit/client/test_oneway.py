@@ -1,0 +1,77 @@
+"""Sends that nobody answers, when the leader they went to is gone."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.client import Message, NoRoute, Producer
+from tests.unit.client.cluster import TOPIC, run
+
+SEND = 310
+
+
+async def hang_up(broker, producer):
+    """Break the connection to a broker that goes on listening, as one that was started again."""
+    for connection in broker.connections:
+        connection.abort("gone")
+    while producer.links.maybe_link("group-0") is not None:
+        await asyncio.sleep(0)
+
+
+def test_behind_a_broken_connection_the_next_leader_is_asked_for():
+    """Who died and comes back to follow would drop all that is sent, until routes are polled."""
+
+    async def body(cluster):
+        old, new = cluster.replicas
+        async with Producer(cluster.config()) as producer:
+            await producer.send(Message(TOPIC, b"0"))
+            cluster.elect(1)
+            cluster.publish(leader=1)
+            await hang_up(old, producer)
+            await producer.send_oneway(Message(TOPIC, b"1"))
+            await new.wait_for(lambda: new.count(SEND) == 1)
+        assert cluster.group.bodies(TOPIC) == [b"0", b"1"]
+
+    run(body)
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["out of reach", "no leader named"])
+def test_a_leader_that_cannot_be_reached_is_looked_for_once(is_named):
+    async def body(cluster):
+        old, new = cluster.replicas
+        if not is_named:
+            cluster.publish(leader=None)
+        async with Producer(cluster.config()) as producer:
+            await producer.fetch_publish_queues(TOPIC)
+            cluster.elect(1)
+            cluster.publish(leader=1)
+            await old.stop()
+            await producer.send_oneway(Message(TOPIC, b"1"))
+            await new.wait_for(lambda: new.count(SEND) == 1)
+        assert cluster.group.bodies(TOPIC) == [b"1"]
+
+    run(body)
+
+
+def test_where_nobody_leads_the_caller_is_told():
+    async def body(cluster):
+        async with Producer(cluster.config()) as producer:
+            await producer.send(Message(TOPIC, b"0"))
+            cluster.publish(leader=None)
+            await hang_up(cluster.replicas[0], producer)
+            with pytest.raises(NoRoute):
+                await producer.send_oneway(Message(TOPIC, b"1"))
+
+    run(body)
+
+
+def test_a_connection_that_works_asks_for_no_route():
+    async def body(cluster):
+        broker, server = cluster.replicas[0], cluster.name_servers[0]
+        async with Producer(cluster.config()) as producer:
+            for number in range(3):
+                await producer.send_oneway(Message(TOPIC, b"%d" % number))
+            await broker.wait_for(lambda: broker.count(SEND) == 3)
+        assert server.asked.count(TOPIC) == 1
+
+    run(body)
