@@ -143,7 +143,7 @@ class Retrying:
         self.config, self.clock = ClientConfig(namesrv_addrs=("a:1",), group="g"), SystemClock()
         self.routes = self.links = self.stopping = self
         self.asked: list[MessageQueue | None] = []
-        self.begun = False
+        self.begun, self.slow = False, None
         self.addr, self._pending, self._pending_bytes = "a:1", 0, 0
 
     @contextlib.asynccontextmanager
@@ -223,7 +223,7 @@ def released() -> tuple[bool, bool]:
         return True
 
     async def body() -> tuple[bool, bool]:
-        host = SimpleNamespace(settled=settled, locks=None)
+        host = SimpleNamespace(settled=settled, locks=None, claims=False)
         assignment = Assignment(host, None)  # type: ignore[arg-type]
         pulling = asyncio.create_task(asyncio.sleep(60))
         process_queue = ProcessQueue(CHOSEN, 0)
