@@ -43,15 +43,17 @@ class Leaving:
 
 
 class Holding:
-    """What is known of one queue, from when it was taken."""
+    """What is known of one queue, from when it was taken, or jumped."""
 
-    def __init__(self) -> None:
+    def __init__(self, since_ns: int = 0) -> None:
         self.begun: set[int] = set()
         """Offsets that the listener was handed and has not finished."""
         self.finished = -1
         """The last one that it has."""
         self.asked: int | None = None
         """What the last commit was about."""
+        self.since_ns = since_ns
+        """What was pulled before says nothing of it: it jumped then."""
 
     @property
     def wanted(self) -> int:
@@ -83,13 +85,16 @@ class Leaver:
         self._holdings[queue] = Holding()
         is_taken = await self._take(queue)
         if is_taken:
-            puller = self._push.assignment._held[queue].puller
+            held = self._push.assignment._held[queue]
+            puller, process_queue = held.puller, held.process_queue
             move = puller._on_illegal_offset
 
             async def moved(result: Any) -> None:  # noqa: ANN401  # as the puller has it
-                self._holdings[queue] = Holding()
+                era = process_queue.era
                 await move(result)
-                self._holdings[queue] = Holding()
+                # An answer alone moves nothing: what is under way stays to be finished.
+                if process_queue.era != era:
+                    self._holdings[queue] = Holding(self._push.clock.monotonic_ns())
 
             puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return is_taken
@@ -138,13 +143,14 @@ class Leaver:
         self, messages: list[MessageExt], context: ConsumeContext
     ) -> ConsumeStatus:  # fmt: skip
         holding = self._holdings.setdefault(context.queue, Holding())
-        offsets = {message.queue_offset for message in messages}
+        is_stale = context.t_pull_start_ns < holding.since_ns
+        offsets = set() if is_stale else {message.queue_offset for message in messages}
         holding.begun |= offsets
         outcome = self._listener(messages, context)
         status = await outcome if isawaitable(outcome) else outcome
         if status is ConsumeStatus.CONSUME_SUCCESS:
             holding.begun -= offsets
-            holding.finished = max(holding.finished, *offsets)
+            holding.finished = max((holding.finished, *offsets))
         return status
 
     async def _checked_stop(self) -> None:

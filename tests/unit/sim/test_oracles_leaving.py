@@ -20,16 +20,23 @@ class Push:
 
     def __init__(self, commits_at_stop=True, stop_ms=10, is_lost=False):
         self.now_ms = 0
-        self.clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
+        self.clock = SimpleNamespace(
+            monotonic_ms=lambda: self.now_ms, monotonic_ns=lambda: self.now_ms * 1_000_000
+        )
         self.config = SimpleNamespace(stop_timeout_ms=STOP_MS)
         self._instance = SimpleNamespace(running=True)
         self._stop_ms = stop_ms
         self._commits_at_stop = commits_at_stop
         self.offset = None
         self.status = ConsumeStatus.CONSUME_SUCCESS
-        held = SimpleNamespace(
+        self.jumps = True
+        held = self.held = SimpleNamespace(
             process_queue=SimpleNamespace(
-                queue=QUEUE, lost=is_lost, pulled=True, maybe_commit_offset=lambda: self.offset
+                queue=QUEUE,
+                lost=is_lost,
+                pulled=True,
+                era=0,
+                maybe_commit_offset=lambda: self.offset,
             ),
             puller=SimpleNamespace(_on_illegal_offset=self.jump),
         )
@@ -61,7 +68,8 @@ class Push:
             await self.assignment._commit(self.assignment._held[QUEUE])
 
     async def jump(self, result):
-        pass
+        self.now_ms += 500
+        self.held.process_queue.era += self.jumps
 
     async def stop(self):
         self.now_ms += self._stop_ms
@@ -73,8 +81,15 @@ class Push:
         return self.status
 
     def hand_out(self, *offsets):
+        self.do(self.begin(*offsets))
+
+    def begin(self, *offsets, pulled_ms=None):
+        pulled_ns = (self.now_ms if pulled_ms is None else pulled_ms) * 1_000_000
         messages = [SimpleNamespace(queue_offset=offset) for offset in offsets]
-        self.do(self.service._listener(messages, ConsumeContext(QUEUE)))
+        return self.service._listener(messages, ConsumeContext(QUEUE, 0, pulled_ns))
+
+    async def answer_illegal(self):
+        await self.held.puller._on_illegal_offset(None)
 
     def do(self, what):
         asyncio.run(what)
@@ -132,7 +147,7 @@ def test_a_stop_that_ran_out_of_time_and_a_jump_are_excused():
     assert late.found is None
     jumped = Push(commits_at_stop=False)
     jumped.hand_out(4)
-    jumped.do(jumped.assignment._held[QUEUE].puller._on_illegal_offset(None))
+    jumped.do(jumped.answer_illegal())
     jumped.do(jumped.stop())
     assert jumped.found is None
 
@@ -141,16 +156,43 @@ def test_a_jump_while_offsets_are_committed_is_excused():
     """What was finished before it is not asked for any more, and nothing behind it is finished."""
     push = Push(commits_at_stop=False)
     push.hand_out(4)
-    puller, commits = push.assignment._held[QUEUE].puller, push.assignment.commit_due
-
-    async def jump():
-        await puller._on_illegal_offset(None)
-
+    commits = push.assignment.commit_due
     leaver = commits.__self__
     assert leaver._commit_due == push.commit_due
-    leaver._commit_due = jump
+    leaver._commit_due = push.answer_illegal
     push.do(commits())
     assert push.found is None
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_an_answer_that_moves_nothing_makes_nothing_forgotten(is_finished):
+    """The first one that calls an offset illegal: what was begun before it is not finished yet."""
+    push = Push()
+    push.jumps = False
+    push.offset = 4
+    if is_finished:
+        push.hand_out(4)
+    else:
+        push.status = ConsumeStatus.RECONSUME_LATER
+        push.hand_out(4)
+        push.status = ConsumeStatus.CONSUME_SUCCESS
+    push.do(push.answer_illegal())
+    if not is_finished:
+        push.hand_out(5)
+    push.do(push.assignment.commit_due())
+    assert push.found == (DUE if is_finished else None)
+
+
+def test_what_was_pulled_before_a_jump_backwards_is_nothing_to_commit():
+    push = Push()
+    push.do(push.answer_illegal())
+    push.offset = 2
+    push.do(push.begin(7, pulled_ms=0))
+    push.do(push.assignment.commit_due())
+    assert push.found is None
+    push.hand_out(2)
+    push.do(push.assignment.commit_due())
+    assert push.found == DUE
 
 
 def test_a_second_stop_says_nothing():
