@@ -143,4 +143,22 @@ CONSUMPTION: Final = (
             ("self.claims.end_all(name, client)", "pass"),
         ),
     ),
+    Mutant(
+        name="finished-by-offset-alone",
+        breaks="What a log lost, finished late, counts for what lies at the same offset now.",
+        source="RocketMQ DefaultMQPushConsumerImpl, OFFSET_ILLEGAL: the process queue is dropped.",
+        plant=patch(
+            "ledgermq.client.process_queue:ProcessQueue.finish",
+            ("if known is message:", "if known is not None:"),
+        ),
+    ),
+    Mutant(
+        name="oneway-to-a-broken-link",
+        breaks="One-way messages go to a former leader that was started again, which drops them.",
+        source="docs/client.md: behind a connection that broke the route is read anew.",
+        plant=patch(
+            "ledgermq.client.links:Links.connect_anew",
+            ("if link is not None and link.connection.closed:", "if False:"),
+        ),
+    ),
 )

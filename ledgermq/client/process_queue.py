@@ -31,7 +31,8 @@ class ProcessQueue:
         self.pulled = False
         """Whether a pull has confirmed ``next_offset``; before that nothing need be committed."""
         self._order: deque[int] = deque()
-        self._cached: dict[int, int] = {}
+        self._cached: dict[int, tuple[MessageExt, int]] = {}
+        """By offset, what is unfinished and how long its body was."""
         self._bytes = 0
 
     def put(self, messages: Iterable[MessageExt], next_offset: int) -> None:
@@ -39,16 +40,22 @@ class ProcessQueue:
         for message in messages:
             size_bytes = len(message.body)
             self._order.append(message.queue_offset)
-            self._cached[message.queue_offset] = size_bytes
+            self._cached[message.queue_offset] = message, size_bytes
             self._bytes += size_bytes
         self.next_offset = next_offset
         self.pulled = True
 
     def finish(self, messages: Iterable[MessageExt]) -> None:
-        """Forget messages that are done with, in any order; unknown ones are ignored."""
+        """Forget messages that are done with, in any order; unknown ones are ignored.
+
+        1. A broker loses the end of its log. 2. `reset` goes back to where that ends now, while
+        messages from behind it are under way. 3. Others come, at the same offsets. What finishes
+        of the first ones says nothing of those, which must not be committed past.
+        """
         for message in messages:
-            size_bytes = self._cached.pop(message.queue_offset, None)
-            if size_bytes is not None:
+            known, size_bytes = self._cached.get(message.queue_offset, (None, 0))
+            if known is message:
+                del self._cached[message.queue_offset]
                 self._bytes -= size_bytes
         order, cached = self._order, self._cached
         while order and order[0] not in cached:

@@ -5,9 +5,24 @@ import asyncio
 import pytest
 
 from ledgermq.client import Message, NoRoute, Producer
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 
 SEND = 310
+
+
+async def send_behind_a_break(cluster, goes_to):
+    """Send one-way to a group whose leader has died and come back to follow another one."""
+    old, new = cluster.replicas
+    async with Producer(cluster.config()) as producer:
+        await producer.send(Message(TOPIC, b"0"))
+        cluster.elect(1)
+        cluster.publish(leader=1)
+        await hang_up(old, producer)
+        await producer.send_oneway(Message(TOPIC, b"1"))
+        asked = cluster.replicas[goes_to]
+        await asked.wait_for(lambda: old.count(SEND) + new.count(SEND) == 2)
 
 
 async def hang_up(broker, producer):
@@ -22,17 +37,16 @@ def test_behind_a_broken_connection_the_next_leader_is_asked_for():
     """Who died and comes back to follow would drop all that is sent, until routes are polled."""
 
     async def body(cluster):
-        old, new = cluster.replicas
-        async with Producer(cluster.config()) as producer:
-            await producer.send(Message(TOPIC, b"0"))
-            cluster.elect(1)
-            cluster.publish(leader=1)
-            await hang_up(old, producer)
-            await producer.send_oneway(Message(TOPIC, b"1"))
-            await new.wait_for(lambda: new.count(SEND) == 1)
+        await send_behind_a_break(cluster, goes_to=1)
         assert cluster.group.bodies(TOPIC) == [b"0", b"1"]
 
+    async def broken(cluster):
+        with planted(BY_TESTS["oneway-to-a-broken-link"]):
+            await send_behind_a_break(cluster, goes_to=0)
+        assert cluster.group.bodies(TOPIC) == [b"0"]
+
     run(body)
+    run(broken)
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["out of reach", "no leader named"])
