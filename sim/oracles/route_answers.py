@@ -70,7 +70,7 @@ class RouteAnswers:
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """It is answered. Errors: `Violation`."""
         model = self._known()
-        model.on_answer(tap, request, is_success=answer.code == SUCCESS)
+        model.on_answer(tap, request, answer.at_ns, is_success=answer.code == SUCCESS)
         if request.code == REGISTER and answer.code == SUCCESS:
             place = (tap, self._servers.get(self._name), answer.at_ns)
             self._registered[request.text("brokerAddr")] = place

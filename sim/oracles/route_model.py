@@ -60,6 +60,9 @@ class RouteModel:
         """By identity of a request: registrations without an answer."""
         self._unknown: set[str] = set()
         """Groups of which something could not be read."""
+        self._torn: set[str] = set()
+        """Groups of which a connection ended while a registration was looked at: whether they were
+        taken out before, and their topics with them, nobody can tell."""
         self._is_blind = False
 
     def on_request(self, tap: Tap, request: Said) -> None:
@@ -70,8 +73,9 @@ class RouteModel:
         elif request.code in {REGISTER, UNREGISTER}:
             self._under_way[id(request)] = (tap, request.text("brokerName"))
 
-    def on_answer(self, tap: Tap, request: Said, *, is_success: bool) -> None:
+    def on_answer(self, tap: Tap, request: Said, now_ns: int, *, is_success: bool) -> None:
         """It has answered."""
+        self._look(now_ns)
         self._under_way.pop(id(request), None)
         if not is_success:
             return
@@ -137,13 +141,13 @@ class RouteModel:
             if live.name == name and live.gone_ns >= 0:
                 self._remove(addr)
                 if live.gone_ns >= asked_ns:
-                    self._unknown.add(name)  # whether it was taken out before, nobody can tell
+                    self._torn.add(name)
 
     def _unclear(self, now_ns: int) -> set[str]:
         """Return the groups of which it is not known at this moment what the table has."""
         self._under_way = {key: one for key, one in self._under_way.items() if not one[0].is_closed}
         self._look(now_ns)
-        unclear = self._unknown | {name for _, name in self._under_way.values()}
+        unclear = self._unknown | self._torn | {name for _, name in self._under_way.values()}
         for addr, live in list(self._live.items()):
             if 0 <= live.gone_ns < now_ns - GONE_NS:
                 self._remove(addr)

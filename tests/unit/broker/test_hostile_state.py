@@ -101,7 +101,9 @@ class Hostile:
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
         sent = frame(15, commitOffset=offset, **fields)
         self.answered(lambda: self.bench.offset.handle_update(self.connection, sent))
-        self.answered(lambda: self.bench.offset.handle_query(None, request(14, **fields)))
+        self.answered(
+            lambda: self.bench.offset.handle_query(self.connection, request(14, **fields))
+        )
 
     def offsets(self, group: str, count: int) -> None:
         for queue_id in range(count):

@@ -151,7 +151,7 @@ def test_every_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 
 def test_a_part_of_a_suite_needs_the_suite(capsys) -> None:
     assert run(["bench", "--part", "sql"]) == 2
-    assert "--part needs --store or --kinds" in capsys.readouterr().err
+    assert "--part needs --store, --kinds or --pairs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "code"), [(["chaos", "walk"], 254), (["bench", "--walk"], 2)])

@@ -20,12 +20,13 @@ class Server:
     def __init__(self):
         self.model, self.now_ns = RouteModel(), 1
 
-    def hear(self, tap, request, *, is_success=True):
+    def hear(self, tap, request, *, is_success=True, took_ns=0):
         self.now_ns += 1
         request.at_ns = self.now_ns
         self.model.on_request(tap, request)
         if is_success is not None:
-            self.model.on_answer(tap, request, is_success=is_success)
+            self.now_ns += took_ns
+            self.model.on_answer(tap, request, self.now_ns, is_success=is_success)
 
     def register(self, addr="n0:1", number="0", tap=None, *, compressed=False, **more):
         tap = tap or SimpleNamespace(is_closed=False)
@@ -106,4 +107,24 @@ def test_what_is_not_known_is_not_judged(how):
         server.hear(tap, Said(REGISTER, fields, b"[" * 100_000, 0, b""))
     else:
         server.hear(tap, Said(216, {}, b"", 0, b""))
+    assert not server.wrong(NOTHING)
+
+
+class EndsBetween:
+    """A connection that ends while a registration over another one is looked at."""
+
+    def __init__(self):
+        self.looks = 0
+
+    @property
+    def is_closed(self):
+        self.looks += 1
+        return self.looks > 1
+
+
+def test_topics_of_before_are_unclear_where_a_connection_ends_during_a_registration():
+    server = Server()
+    server.register(tap=EndsBetween())
+    server.register(took_ns=5)
+    assert not server.wrong(TOLD)
     assert not server.wrong(NOTHING)
