@@ -24,6 +24,8 @@ from bench.topics import create_topic
 from ledgermq.client import ClientConfig, Producer
 
 PAUSE_S = 1.0
+FILLED_TOPIC = "SwitchFilled"
+"""Holds what was there before the first kill; the sends that are judged go to another."""
 
 
 async def run(
@@ -38,7 +40,8 @@ async def run(
         servers = cluster.namesrv_addr
         await create_topic(servers, TOPIC, queues)
         if mib:
-            await fill(servers, TOPIC, (mib << 20) // RECORD_BYTES)
+            await create_topic(servers, FILLED_TOPIC, queues)
+            await fill(servers, FILLED_TOPIC, (mib << 20) // RECORD_BYTES)
         config = ClientConfig(namesrv_addrs=tuple(servers.split(";")), group="switch_producer")
         async with Producer(config) as producer:
             await until_acknowledged(producer, told)

@@ -26,6 +26,7 @@ from dledger.disk.watch import DiskWatch
 from dledger.disk.worker import Worker
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import exit_process
+from dledger.segments.gather import Gather
 from dledger.segments.row import Dropped
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
@@ -148,6 +149,7 @@ class PlainLog(PlainView):
         self._worker = Worker(f"{self.config.name}-sync", self._clock, on_error=self._on_error)
         self._disk_watch.start(self._worker)
         self._flusher.start(self._worker, self._on_synced)
+        self._gather = Gather(self._loop.call_soon, self._written_position, self._begin_sync)
         self._started = self._running = True
         self._writer.accepting = self._takes_entries
         self._schedule_timer()
@@ -192,6 +194,9 @@ class PlainLog(PlainView):
     def written(self) -> Extent:
         """What is written."""
         return self._writer.written
+
+    def _written_position(self) -> int:
+        return self._flusher.written_position
 
     @property
     def synced_position(self) -> int:
@@ -287,7 +292,7 @@ class PlainLog(PlainView):
             self._writer.accepting = False
         if self._running:
             if self._is_sync:
-                self._flusher.begin()
+                self._gather.start()
             self._look_ahead()
         return rolled_back
 
@@ -326,6 +331,10 @@ class PlainLog(PlainView):
     def _after_sync(self) -> None:
         if self._is_sync:
             self._tell()
+            self._gather.start()
+
+    def _begin_sync(self) -> None:
+        if self._running:
             self._flusher.begin()
 
     def _schedule_timer(self) -> None:

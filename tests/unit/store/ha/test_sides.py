@@ -10,6 +10,7 @@ import pytest
 
 from dledger.config import FlushDiskType
 from dledger.peers.door import Door
+from dledger.segments.gather import Gather
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
@@ -315,6 +316,10 @@ def test_a_slave_without_anything_says_at_once_that_it_follows(tmp_path: Path) -
     log_worker(main)
 
 
+def fail_to_begin() -> None:
+    pytest.fail("a sync began")
+
+
 def test_a_slave_asks_for_nothing_behind_what_is_synced(tmp_path: Path) -> None:
     async def main() -> None:
         synced = config(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -322,7 +327,7 @@ def test_a_slave_asks_for_nothing_behind_what_is_synced(tmp_path: Path) -> None:
         log.open()
         log._user = Heard()
         one = record(0)
-        log._flusher.begin = lambda: None  # type: ignore[method-assign]  # a slow disk
+        log._gather = Gather(lambda _: None, lambda: 0, fail_to_begin)  # a disk so slow
         taken(log, Intake(log), one + record(len(one)))
         assert Intake(log).first_report > log.own_position
         slave = HaSlave(HaConfig(), log, SystemClock(), door_of("1"))
