@@ -63,7 +63,7 @@ def measure(mib: int, rate: float) -> dict[str, float]:
         uvloop.run(fill(pair.namesrv_addr, TOPIC, (mib << 20) // RECORD_BYTES * 115 // 100))
         time.sleep(BEFORE_S / 2)  # what was written is synced
         sender = steady.start(pair.namesrv_addr, TOPIC, rate, BEFORE_S + AFTER_S)
-        time.sleep(BEFORE_S + 1)
+        _watch(pair, BEFORE_S + 1)
         figures = _catch_up(pair)
         sent = steady.finish(sender)
     begin_ns, end_ns = int(figures.pop("begin_ns")), int(figures.pop("end_ns"))
@@ -75,6 +75,14 @@ def measure(mib: int, rate: float) -> dict[str, float]:
         "send_p99_meanwhile_ms": during,
         "send_p99_ratio": round(during / before, 2),
     }
+
+
+def _watch(pair: Pair, seconds: float) -> None:
+    """Ask as often as while a slave catches up: sends notice of that in both cases."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pair.slaves()
+        time.sleep(POLL_S)
 
 
 def _catch_up(pair: Pair) -> dict[str, float]:

@@ -187,3 +187,37 @@ MASTER_SLAVE: Final = (
         plant=patch("store.ha.recent:Recent.walk", ("if position >= end or", "if")),
     ),
 )
+
+PACED: Final = (
+    Mutant(
+        name="ha-backlog-at-full-speed",
+        breaks="A slave that catches up is sent as much as it takes while clients are served.",
+        source="RocketMQ 5 maxHaTransferByteInSecond; docs/performance.md, a master and its slave.",
+        plant=patch("store.ha.pace:Pace.is_due", ("now_ms - self._served_ms >= SERVED_MS", "True")),
+    ),
+    Mutant(
+        name="ha-backlog-saves-up",
+        breaks="After a quiet hour a slave is sent all at once what was not sent in it.",
+        source="A token bucket has a size.",
+        plant=patch(
+            "store.ha.pace:Pace._earn",
+            ("min(self._saved_bytes + earned, SAVED_BYTES_MAX)", "self._saved_bytes + earned"),
+        ),
+    ),
+    Mutant(
+        name="ha-backlog-before-answers",
+        breaks="Each send waits until a slave that catches up was sent its next share.",
+        source="docs/performance.md, what sends notice of a slave that catches up.",
+        plant=patch("store.ha.master:SlaveLink.on_moved", ("if not self._scheduled:", "if True:")),
+    ),
+    Mutant(
+        name="ha-backlog-not-paced",
+        breaks="A master does not ask whether the next share is due.",
+        source="docs/performance.md, what sends notice of a slave that catches up.",
+        plant=patch(
+            "store.ha.master:SlaveLink._push_soon",
+            ("if self._master.pace.is_due(self._master.clock.monotonic_ms()):", "if True:"),
+        ),
+    ),
+)
+"""Found by `tests/unit/store/ha/test_pace.py`."""

@@ -33,7 +33,7 @@ from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.leftovers import LEFTOVERS
-from mutants.master_slave import MASTER_SLAVE
+from mutants.master_slave import MASTER_SLAVE, PACED
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -109,6 +109,7 @@ _BY_TESTS: Final = (
     *MOMENTS,
     *NAMESRV,
     *OVERLOOKED,
+    *PACED,
     *PEERS,
     *RECORDS,
     *REPLIES,

@@ -17,10 +17,13 @@ from store.ha.channel import Channel, SealedChannel
 from store.ha.codec import BadStream, ReportDecoder, encode_header
 from store.ha.config import HaConfig
 from store.ha.master_log import MasterLog
+from store.ha.pace import Pace
 from store.limits import HA_COMPLAINTS_MAX, HA_PROOF_MS, HA_SLAVES_MAX, HA_UNSENT_BYTES
 
 PUSH_BYTES_MAX: Final = 256 * 1024
 """What one slave is sent in one turn of the loop: sends wait no longer for one that catches up."""
+PAUSE_S: Final = 0.001
+"""How long a slave that catches up waits when it has had its share (`store.ha.pace`)."""
 TICK_MS_MAX: Final = 500
 CHECK_MS: Final = 5_000
 """How often it is looked whether what slaves have proven themselves with counts still."""
@@ -80,7 +83,7 @@ class SlaveLink(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on."""
         self._paused = False
-        self.push()
+        self.on_moved()
 
     def data_received(self, data: bytes) -> None:
         """Take reports."""
@@ -133,6 +136,15 @@ class SlaveLink(asyncio.Protocol):
             )
         return position
 
+    def on_moved(self) -> None:
+        """Take that there is more to send, or room for it.
+
+        One that catches up goes on by itself: the entries of this turn are behind what it lacks,
+        and whoever sent them would wait for that.
+        """
+        if not self._scheduled:
+            self.push()
+
     def push(self) -> None:
         """Send what there is, up to a bound."""
         transport = self._transport
@@ -152,10 +164,19 @@ class SlaveLink(asyncio.Protocol):
             sent += len(data)
         if sent:
             self._sent_ms = self._master.clock.monotonic_ms()
+            self._master.pace.on_sent(self._sent_ms, sent)
         if sent >= PUSH_BYTES_MAX and not self._scheduled:
             self._scheduled = True
             self._log.read_ahead(self._next, PUSH_BYTES_MAX)
-            asyncio.get_running_loop().call_soon(self._push_more)
+            self._push_soon()
+
+    def _push_soon(self) -> None:
+        """Have more sent when it is due: the rest of this turn comes first in any case."""
+        loop = asyncio.get_running_loop()
+        if self._master.pace.is_due(self._master.clock.monotonic_ms()):
+            loop.call_soon(self._push_more)
+        else:
+            loop.call_later(PAUSE_S, self._push_soon)
 
     def _push_more(self) -> None:
         self._scheduled = False
@@ -220,6 +241,7 @@ class HaMaster:
         self._door = door
         self.log = log
         self.clock = clock
+        self.pace = Pace(clock.monotonic_ms())
         self._address = address
         self._links: dict[SlaveLink, None] = {}
         self._server: asyncio.Server | None = None
@@ -328,8 +350,9 @@ class HaMaster:
         _log.warning("event=slave_refused remote=%s reason=%r", remote, reason)
 
     def _push(self) -> None:
+        self.pace.on_served(self.clock.monotonic_ms())
         for link in list(self._links):
-            link.push()
+            link.on_moved()
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()

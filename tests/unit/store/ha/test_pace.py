@@ -1,0 +1,141 @@
+"""How fast a slave that catches up is sent to while clients are served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledgermq.runtime.clock import SystemClock
+from mutants.master_slave import PACED
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from store.ha import master as master_module
+from store.ha.codec import encode_report
+from store.ha.config import HaConfig
+from store.ha.pace import BYTES_A_MS, SAVED_BYTES_MAX, SERVED_MS, Pace
+from tests.unit.store.ha.test_sides import linked, master_log, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mutants.planting import Mutant
+    from store.ha.master import SlaveLink
+    from store.ha.master_log import MasterLog
+    from tests.unit.store.ha.test_sides import Wire
+
+STEP_BYTES = 64 * 1024
+SHARE_BYTES = 100
+"""What a slave is sent in one turn, in the tests that need several."""
+
+
+def behind(path: Path) -> tuple[MasterLog, SlaveLink, Wire]:
+    """Return a log of several shares, and a connection over which nothing was sent yet."""
+    log = master_log(path)
+    for _ in range(8):
+        put(log, b"x" * SHARE_BYTES)
+    link, wire = linked(log)
+    link._master.config = HaConfig(batch_bytes=SHARE_BYTES)
+    return log, link, wire
+
+
+def sent_within(pace: Pace, begin_ms: int, period_ms: int, *, is_served: bool) -> int:
+    """Return what a slave that takes all it gets is sent in so long."""
+    sent = 0
+    for now_ms in range(begin_ms, begin_ms + period_ms):
+        if is_served:
+            pace.on_served(now_ms)
+        while pace.is_due(now_ms) and sent < 1 << 30:
+            pace.on_sent(now_ms, STEP_BYTES)
+            sent += STEP_BYTES
+    return sent
+
+
+def test_a_backlog_leaves_time_for_clients_and_comes_fast_enough() -> None:
+    sent = sent_within(Pace(0), 0, 1_000, is_served=True)
+    assert sent <= SAVED_BYTES_MAX + 1_000 * BYTES_A_MS + STEP_BYTES
+    assert sent >= 200_000_000
+
+
+def test_nothing_is_held_back_where_nobody_sends() -> None:
+    pace = Pace(0)
+    pace.on_served(0)
+    assert sent_within(pace, SERVED_MS, 1, is_served=False) == 1 << 30
+
+
+def test_what_was_not_sent_for_long_is_not_saved_up() -> None:
+    pace = Pace(0)
+    sent_within(pace, 0, 100, is_served=True)
+    assert sent_within(pace, 60_000, 1, is_served=True) <= SAVED_BYTES_MAX + STEP_BYTES
+
+
+def test_a_send_does_not_wait_for_what_a_slave_lacked_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn that takes an entry sends nothing to a slave that is being sent to anyway."""
+    monkeypatch.setattr(master_module, "PUSH_BYTES_MAX", SHARE_BYTES)
+
+    async def run() -> None:
+        log, link, wire = behind(tmp_path)
+        link.data_received(encode_report(0))
+        before = len(wire.sent)
+        assert link._next < log.own_position
+        put(log, b"new")
+        log._find_committed()
+        assert len(wire.sent) == before
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert link._next == log.own_position
+        assert b"new" in wire.sent
+
+    asyncio.run(run())
+
+
+def test_a_backlog_is_sent_in_moments_while_entries_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_module, "PUSH_BYTES_MAX", SHARE_BYTES)
+
+    async def run() -> None:
+        log, link, _ = behind(tmp_path)
+        pace = link._master.pace
+        pace.on_served(SystemClock().monotonic_ms())
+        pace.on_sent(SystemClock().monotonic_ms(), SAVED_BYTES_MAX + 3 * BYTES_A_MS)
+        link.data_received(encode_report(0))
+        position = link._next
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert link._next == position < log.own_position
+        await asyncio.sleep(0.05)
+        assert link._next == log.own_position
+
+    asyncio.run(run())
+
+
+CHECKS = (
+    (
+        BY_TESTS["ha-backlog-at-full-speed"],
+        test_a_backlog_leaves_time_for_clients_and_comes_fast_enough,
+    ),
+    (BY_TESTS["ha-backlog-saves-up"], test_what_was_not_sent_for_long_is_not_saved_up),
+    (
+        BY_TESTS["ha-backlog-before-answers"],
+        test_a_send_does_not_wait_for_what_a_slave_lacked_before,
+    ),
+    (BY_TESTS["ha-backlog-not-paced"], test_a_backlog_is_sent_in_moments_while_entries_come),
+)
+
+
+@pytest.mark.parametrize(("mutant", "check"), CHECKS, ids=[one.name for one, _ in CHECKS])
+def test_a_planted_bug_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Mutant, check: Callable[..., None]
+) -> None:
+    needs_path = bool(check.__code__.co_argcount)
+    with planted(mutant), pytest.raises(AssertionError):
+        check(*((tmp_path, monkeypatch) if needs_path else ()))
+
+
+def test_every_planted_bug_of_the_pace_has_a_check() -> None:
+    assert {mutant.name for mutant in PACED} == {mutant.name for mutant, _ in CHECKS}
