@@ -110,6 +110,41 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="last-cut-elected",
+        breaks="Of replicas that all lost their power the last to come back is elected.",
+        source="docs/replication.md, who lost its power.",
+        plant=patch(
+            "namesrv.controller.machine:_elect",
+            ("if group.in_doubt and not command.designated:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="elected-before-the-last-cut",
+        breaks="Who has most of those that live is elected while one that had all is away.",
+        source="docs/replication.md, who lost its power.",
+        plant=patch(
+            "namesrv.controller.machine:_elect", ("alive[:1] if whole else []", "alive[:1]")
+        ),
+    ),
+    Mutant(
+        name="doubt-forgotten",
+        breaks="A replica that was not in sync and loses its power ends the doubt about others.",
+        source="docs/replication.md, who lost its power.",
+        plant=patch(
+            "namesrv.controller.machine:_without_end_of",
+            ("in_doubt=group.in_doubt if left == group.in_sync else not left", "in_doubt=not left"),
+        ),
+    ),
+    Mutant(
+        name="doubt-heard-by-nobody",
+        breaks="Where all lost their power the first one that is heard of is elected.",
+        source="docs/replication.md, who lost its power.",
+        plant=patch(
+            "namesrv.controller.node:Controller._has_heard_all",
+            ("len(alive) == len(group.replicas)", "alive"),
+        ),
+    ),
+    Mutant(
         name="last-in-sync-replica-removed",
         breaks="The last replica that has all that was acknowledged can be removed.",
         source="RocketMQ 5 cleanBrokerData.",

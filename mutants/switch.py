@@ -182,6 +182,15 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-end-behind-a-hole",
+        breaks="After a loss of power a replica says that it has what lies behind a lost page.",
+        source="docs/replication.md, who lost its power; the kernel writes pages in any order.",
+        plant=patch(
+            "broker.switch.progress:LogProgress._find_end",
+            ("if not self.may_lack_end:", "if True:"),
+        ),
+    ),
+    Mutant(
         name="switch-lost-end-not-told",
         breaks="A broker that may have lost the end of its log registers as if it had not.",
         source="KIP-966, unclean shutdowns; Kafka before it.",

@@ -10,7 +10,9 @@ from ledgermq.runtime.errors import FatalError
 from store.ha.switch.epoch_file import EpochFile
 from store.ha.switch.epochs import clip
 from store.plain.files import open_segments
+from store.plain.recovery import sound_end
 from store.recovery.directory import StoreDirectory
+from store.recovery.foreign_queues import SAFETY_MS
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -38,10 +40,8 @@ class LogProgress:
         try:
             epochs = EpochFile(config.store_path, disk)
             epochs.load()
-            segments = open_segments(disk, config.plain_log_config())
-            end = segments.nonzero_end(segments.start)
-            segments.close()
             self.may_lack_end = may_lack_end(directory, disk)
+            end = self._find_end(directory)
         except OSError as error:
             message = f"the commit log in {config.commit_log_directory} cannot be read: {error}"
             raise FatalError(message) from error
@@ -50,6 +50,18 @@ class LogProgress:
         known = clip(epochs.epochs, end)
         self._last = (known[-1].epoch if known else 0, end)
         self.last_epoch = epochs.epochs[-1].epoch if epochs.epochs else 0
+
+    def _find_end(self, directory: StoreDirectory) -> int:
+        """Return where the log ends, as far as it is sound. Errors: `OSError`."""
+        log = self._config.plain_log_config()
+        segments = open_segments(self._disk, log)
+        try:
+            if not self.may_lack_end:
+                return segments.nonzero_end(segments.start)
+            safe_ms = max(0, directory.times.physic - SAFETY_MS)
+            return sound_end(segments, log, safe_timestamp_ms=safe_ms)
+        finally:
+            segments.close()
 
     def keep(self, broker: BrokerController) -> None:
         """Remember how far a broker is that is about to stop."""

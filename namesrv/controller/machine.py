@@ -6,7 +6,9 @@ What they keep, and ADR 20 rests on:
 - a master is elected from the in-sync set, unless an administrator or a setting asks for more;
 - nobody but the master of the last epoch changes the in-sync set, and only the set that it knows;
 - a broker that starts is no master, whatever it was before: it may have lost the end of its log;
-- one that may have lost it leaves the in-sync set, unless nobody else is in it;
+- one that may have lost it leaves the in-sync set, unless nobody else is in it; then who has most
+  of all that live is elected, since of two logs the one that goes farther in a later epoch has all
+  that the other has of what was acknowledged;
 - an id is given once, and belongs to one directory.
 
 Source: ReplicasInfoManager of RocketMQ 5; SPEC of elections in its design of the controller mode.
@@ -152,6 +154,7 @@ def _without_end_of(command: Register, group: Group) -> Group:
         in_sync=left or group.in_sync,
         in_sync_epoch=group.in_sync_epoch + 1,
         reserve=reserve if left else (),
+        in_doubt=group.in_doubt if left == group.in_sync else not left,
     )
 
 
@@ -187,6 +190,8 @@ def _elect(group: Group, command: Elect) -> Outcome:
     if command.designated:
         alive = [one for one in alive if one == command.wanted]
     whole = [one for one in alive if one in group.in_sync or not group.master_epoch]
+    if group.in_doubt and not command.designated:
+        whole = alive[:1] if whole else []
     candidates = whole or (alive if command.unclean else [])
     if not candidates:
         return _nobody(group, command)
@@ -208,6 +213,7 @@ def _elect(group: Group, command: Elect) -> Outcome:
             in_sync_epoch=group.in_sync_epoch + 1,
             reserve=reserve,
             reserve_epoch=reserve_epoch,
+            in_doubt=False,
         )
     )
 

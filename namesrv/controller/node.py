@@ -31,6 +31,8 @@ DECISION_MS: Final = 3_000
 """How long whoever asks waits for a majority."""
 GRACE_MS: Final = 3_000
 """A controller that begins to lead takes nobody for dead for so long."""
+DOUBT_MS: Final = 3_000
+"""So long it is heard who has most, where all that were in sync may lack the end of their log."""
 AGAIN_MS: Final = 1_000
 """After an election that nobody could win the next one is asked for after so long."""
 
@@ -59,6 +61,8 @@ class Controller:
         self._leads_since_ms: int | None = None
         self._electing: dict[str, int] = {}
         """Groups for which an election was asked for, and when."""
+        self._doubts: dict[str, int] = {}
+        """Groups whose replicas are heard before one is elected, and since when."""
 
     def start(self, links: Links) -> None:
         """Read the files, and dial the others by ``links``.
@@ -197,6 +201,7 @@ class Controller:
             if self._leads_since_ms is not None:
                 _log.info("event=controller_leads_no_more id=%s", self.config.own_id)
             self._leads_since_ms = None
+            self._doubts.clear()
             return
         if self._leads_since_ms is None:
             self._leads_since_ms = now_ms
@@ -212,10 +217,18 @@ class Controller:
         alive = self.alive(name, group)
         unclean = self.config.elect_unclean
         if group.master in alive or not (set(alive) & set(group.in_sync) or (alive and unclean)):
+            self._doubts.pop(name, None)
+            return
+        if group.in_doubt and not self._has_heard_all(name, group, alive, now_ms):
             return
         self._electing[name] = now_ms
         command = Elect(group=name, master_epoch=group.master_epoch, alive=alive, unclean=unclean)
         self._tasks.serve(f"election of {name}", self._elect(command))
+
+    def _has_heard_all(self, name: str, group: Group, alive: tuple[int, ...], now_ms: int) -> bool:
+        """Tell whether all replicas have said how much they have, or had the time to."""
+        begun_ms = self._doubts.setdefault(name, now_ms)
+        return len(alive) == len(group.replicas) or now_ms - begun_ms >= DOUBT_MS
 
     async def _elect(self, command: Elect) -> None:
         try:
@@ -225,6 +238,7 @@ class Controller:
             return
         if outcome.code is Code.SUCCESS and outcome.group is not None:
             self._electing.pop(command.group, None)
+            self._doubts.pop(command.group, None)
             _log.info(
                 "event=master_elected broker=%s id=%d epoch=%d",
                 command.group, outcome.group.master, outcome.group.master_epoch,

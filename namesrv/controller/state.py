@@ -64,6 +64,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     the set: it has taken office."""
     reserve_epoch: int = 0
     """The epoch of that election."""
+    in_doubt: bool = False
+    """Whether all that were in sync may have lost the end of their log: any other may have more."""
 
     def problem(self) -> str:
         """Return what makes it impossible, empty if nothing does."""
@@ -86,6 +88,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (0 <= self.reserve_epoch <= self.master_epoch, "an epoch that cannot be"),
             (self.master in (NO_MASTER, *self.in_sync), "a master that is not in sync"),
             (bool(self.in_sync) == bool(self.master_epoch), "an in-sync set without an epoch"),
+            (not (self.in_doubt and self.master), "a master of whom it is not known what it has"),
         )
         return next((why for holds, why in checks if not holds), "")
 

@@ -107,7 +107,8 @@ class Decisions:
             raise Violation(self.epoch_name, f"{before} is followed by {after}")
         if after.master_epoch == before.master_epoch:
             return
-        if before.master_epoch and after.master not in before.in_sync:
+        # Where all that were in sync lost their power it is who has most: `Replicas` looks at that.
+        if before.master_epoch and after.master not in before.in_sync and not before.in_doubt:
             raise Violation(
                 self.outside_name,
                 f"{after.master} is elected, and {before.in_sync} were in sync",

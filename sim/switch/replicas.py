@@ -172,6 +172,8 @@ class Replicas:
         self.replaced: set[tuple[str, int, int]] = set()
         """Places in queues whose messages were lost, as they may be."""
         self.in_force: frozenset[int] = frozenset()
+        self.was_in_doubt = False
+        """Whether all of those may have lacked the end of their log before the last election."""
         """Ids of who was in sync when the last master that took office was followed by another."""
         self.excused = 0
         """How many times a master began that had lost something, as it may."""
@@ -267,7 +269,7 @@ class Replicas:
             return
         first = min(lost)
         one = self.kept[first]
-        if not copy.is_damaged:
+        if not copy.is_damaged and not self.was_in_doubt:
             raise Violation(
                 self.lost_name,
                 f"{broker.name} begins epoch {broker.epoch} with a log that ends at {copy.end}; "
@@ -287,8 +289,11 @@ class Replicas:
 
     def _check_nobody_has_it(self, broker: Replica, first: int) -> None:
         """No other one that was in sync has what a new master has lost. Errors: `Violation`."""
+        row = self.kept[first].row
         for other in self.brokers.values():
             is_whole = not (other.copy.is_damaged or other.may_lack_end)
+            if self.was_in_doubt:  # one that was in sync ran, and was compared
+                is_whole = self.book.has(other.copy, first, row.data)
             if other is not broker and other.disk_id in self.in_force and is_whole:
                 raise Violation(
                     self.short_name,
@@ -434,6 +439,8 @@ class Replicas:
         if before.master_epoch < after.master_epoch:
             if self.book.of_epoch(before.master_epoch) is not None:
                 self.in_force = frozenset(before.in_sync)
+                self.was_in_doubt = False
+            self.was_in_doubt = self.was_in_doubt or before.in_doubt
             return
         came = set(after.in_sync) - {*before.in_sync, *before.reserve}
         for broker in self.brokers.values():

@@ -96,6 +96,16 @@ def recover(
     return _Recovery(segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms).run()
 
 
+def sound_end(segments: Segments, config: PlainLogConfig, *, safe_timestamp_ms: int) -> int:
+    """Return where `recover` would find the end after a crash; nothing is changed.
+
+    Bytes behind it prove nothing: a loss of power may have kept them, and what is before them not.
+    """
+    if segments.is_empty:
+        return segments.start
+    return _Recovery(segments, config, clean=False, safe_timestamp_ms=safe_timestamp_ms).find_end()
+
+
 class _Walked:
     """A walk, the codec of which it is, and its end."""
 
@@ -143,10 +153,7 @@ class _Recovery:
 
     def run(self) -> Recovered:
         segments = self._segments
-        walked = self._walk_clean() if self._is_clean else self._walk(self._find_safe_file())
-        while walked.last_start == NOTHING and walked.begin > segments.start:
-            # Nothing here: the last message lies in an earlier file.
-            walked = self._walk(self._base(walked.begin - 1))
+        walked = self._walk_to_end()
         cut_bytes = self._settle_end(walked)
         position = walked.position
         if self._remaining(position) < BLANK_BYTES:
@@ -156,7 +163,7 @@ class _Recovery:
             for path, error in refused.items():
                 _log.warning("event=not_written_again file=%s error=%s", path, error)
             segments.sync_from(walked.begin)
-        last_end = walked.last_end if walked.last_start != NOTHING else segments.start
+        last_end = self._end_of(walked)
         _log.info(
             "event=commit_log_opened from=%d to=%d entries=%d end=%r",
             walked.begin, position, walked.entries, _describe(walked.code),
@@ -167,6 +174,13 @@ class _Recovery:
             entries=walked.entries,
             cut_bytes=cut_bytes,
         )
+
+    def find_end(self) -> int:
+        """Return where the last sound message ends."""
+        return self._end_of(self._walk_to_end())
+
+    def _end_of(self, walked: _Walked) -> int:
+        return walked.last_end if walked.last_start != NOTHING else self._segments.start
 
     # Where to begin
 
@@ -207,6 +221,14 @@ class _Recovery:
         return self._walk(begin)
 
     # The walk
+
+    def _walk_to_end(self) -> _Walked:
+        """Walk until the log ends, from where it may have been damaged."""
+        walked = self._walk_clean() if self._is_clean else self._walk(self._find_safe_file())
+        while walked.last_start == NOTHING and walked.begin > self._segments.start:
+            # Nothing here: the last message lies in an earlier file.
+            walked = self._walk(self._base(walked.begin - 1))
+        return walked
 
     def _walk(self, begin: int) -> _Walked:
         """Go from record to record; ``begin`` is where one begins, or a file."""

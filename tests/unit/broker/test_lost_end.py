@@ -15,16 +15,22 @@ from broker.switch.progress import LogProgress
 from broker.switch.registration import Registration
 from dledger.config import FlushDiskType
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from sim.disk import SimDisk
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
+from store.ha.master_log import MasterLog
 from store.ha.switch.epochs import EPOCH_FILE, Epoch, encode_epochs
 from store.recovery.directory import StoreDirectory
 from tests.unit.broker.test_switching_broker import broker_in
+from tests.unit.store.ha.test_sides import fail, put
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from broker.config import BrokerConfig
 
 STORE = "/store"
@@ -134,3 +140,35 @@ def test_a_broker_says_so_until_the_controllers_know() -> None:
     assert registered(left("kill")) == [(None, None), (None, None)]
     with planted(BY_TESTS["switch-lost-end-not-told"]):
         assert registered(left("power")) == [(None, None), (None, None)]
+
+
+def progress_of(path: Path, mark: bytes) -> tuple[int, int]:
+    """Return what a broker says of a log of two records, and one behind bytes that were lost."""
+    config = broker_in(str(path), {"mappedFileSizeCommitLog": "65536"})._config
+    log = MasterLog(
+        config.plain_log_config(), None, disk=RealDisk(), clock=SystemClock(), on_fatal=fail
+    )
+    log.open()
+    ends = []
+    for _ in range(4):
+        put(log, b"x" * 100)
+        ends.append(log.end_position)
+    log._segments.close()
+    with (path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(ends[1])
+        file.write(bytes(ends[2] - ends[1]))
+    directory = StoreDirectory(str(path), RealDisk())
+    directory.enter()
+    directory.mark_unclean(mark)
+    directory.leave(clean=False)
+    progress = LogProgress(config, RealDisk())
+    progress.load()
+    return progress.of(None)[1], ends[1]
+
+
+def test_what_lies_behind_a_hole_that_a_loss_of_power_left_is_not_counted(tmp_path: Path) -> None:
+    end, sound = progress_of(tmp_path / "a", b"another boot")
+    assert end == sound
+    with planted(BY_TESTS["switch-end-behind-a-hole"]):
+        end, sound = progress_of(tmp_path / "b", b"another boot")
+        assert end > sound

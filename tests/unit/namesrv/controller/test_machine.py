@@ -157,7 +157,48 @@ def test_the_last_one_in_sync_stays_also_without_the_end_of_its_log():
     machine = with_master()
     machine.apply(cut(1))
     assert machine.apply(cut(2)).group.in_sync == (2,)
-    assert machine.apply(elect(1, 1, 2)).group.master == 2
+    assert machine.apply(elect(1, 2, 1)).group.master == 2
+
+
+def all_cut():
+    """Return a machine where 1 and 2 lost their power, 2 last; 3 was never in sync."""
+    machine = with_master()
+    machine.apply(cut(1))
+    group = machine.apply(cut(2)).group
+    assert (group.master, group.in_sync, group.in_doubt) == (0, (2,), True)
+    return machine
+
+
+def test_where_all_lost_their_power_who_has_most_is_elected_not_who_came_last():
+    group = all_cut().apply(elect(1, 1, 2)).group
+    assert (group.master, group.in_sync, group.reserve, group.in_doubt) == (1, (1,), (), False)
+    assert all_cut().apply(elect(1, 3, 2)).group.master == 3
+    assert all_cut().apply(elect(1, 2, 1)).group.master == 2
+    assert all_cut().apply(elect(1, 1, 2, wanted=2)).group.master == 1
+    with planted(BY_TESTS["last-cut-elected"]):
+        assert all_cut().apply(elect(1, 1, 2)).group.master == 2
+
+
+def test_without_the_last_one_of_those_that_lost_their_power_nobody_is_elected():
+    """It may have more than all that live."""
+    assert all_cut().apply(elect(1, 1, 3)).code is Code.MASTER_NOT_AVAILABLE
+    assert all_cut().apply(elect(1, 1, 3, unclean=True)).group.master == 1
+    designated = elect(1, 1, 2, wanted=2, designated=True)
+    assert all_cut().apply(designated).group.master == 2
+    with planted(BY_TESTS["elected-before-the-last-cut"]):
+        assert all_cut().apply(elect(1, 1, 3)).code is Code.SUCCESS
+
+
+def test_a_doubt_ends_with_an_election_alone():
+    machine = all_cut()
+    assert machine.apply(register(2)).group.in_doubt
+    assert machine.apply(cut(3)).group.in_doubt
+    machine.apply(elect(1, 2, 1))
+    assert not machine.groups["a"].in_doubt
+    assert machine.apply(cut(2, last_epoch=2)).group.in_doubt
+    with planted(BY_TESTS["doubt-forgotten"]):
+        machine = all_cut()
+        assert not machine.apply(cut(3)).group.in_doubt
 
 
 def test_one_that_may_lack_its_end_is_let_in_by_no_request_from_before():

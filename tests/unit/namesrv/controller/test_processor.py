@@ -16,7 +16,7 @@ from namesrv.controller.commands import Code, Outcome
 from namesrv.controller.config import ControllerConfig
 from namesrv.controller.liveness import Heard
 from namesrv.controller.machine import Machine
-from namesrv.controller.node import Controller
+from namesrv.controller.node import DOUBT_MS, Controller
 from namesrv.controller.server import ControllerServer
 from namesrv.controller.state import Group, Replica
 
@@ -117,3 +117,39 @@ def test_the_first_master_is_who_has_a_log_from_before_not_who_asks(monkeypatch)
     assert first_master(monkeypatch, designateElect="true") == 1
     with planted(BY_TESTS["controller-first-come-first-master"]):
         assert first_master(monkeypatch) == 1
+
+
+def elections_asked_for(alive, later_ms):
+    """Return whether an election is asked for at once, and later: 2 lost its power last, of 3."""
+    controller = controller_server().controller
+    asked = []
+
+    class Tasks:
+        def serve(self, name, work):
+            work.close()
+            asked.append(name)
+
+    controller._tasks = Tasks()
+    now_ms = CLOCK.monotonic_ms()
+    for one in alive:
+        controller.hear("a", one, Heard(now_ms, 10_000, f"h:{one}", one, 1, 2_000))
+    replicas = {n: Replica(check_code=f"c{n}", address=f"h:{n}") for n in (1, 2, 3)}
+    group = Group(
+        cluster="C", replicas=replicas, next_id=4, master_epoch=1, in_sync=(2,), in_sync_epoch=4,
+        in_doubt=True,
+    )  # fmt: skip
+    assert not group.problem()
+    found = []
+    for at_ms in (now_ms, now_ms + later_ms):
+        controller._maybe_elect("a", group, at_ms)
+        found.append(len(asked))
+    return found
+
+
+def test_where_all_lost_their_power_it_is_heard_first_who_has_most():
+    assert elections_asked_for((1, 2, 3), 0) == [1, 2]
+    assert elections_asked_for((1, 2), DOUBT_MS - 1) == [0, 0]
+    assert elections_asked_for((1, 2), DOUBT_MS) == [0, 1]
+    assert elections_asked_for((1, 3), DOUBT_MS) == [0, 0]
+    with planted(BY_TESTS["doubt-heard-by-nobody"]):
+        assert elections_asked_for((1, 2), 0) == [1, 2]

@@ -58,10 +58,17 @@ class Group:
         return self.machine.groups["g"]
 
     def elect(self, alive, epoch):
+        if self.row.in_doubt:
+            alive = sorted(alive, key=self.has_most)
         elected = self.machine.apply(Elect(group="g", master_epoch=epoch, alive=alive))
         if elected.code is Code.SUCCESS and not self.brokers[elected.group.master].is_down:
             log = self.brokers[elected.group.master].log
             assert log[: len(self.acked)] == self.acked, "acknowledged, and lost by an election"
+
+    def has_most(self, one):
+        """Return what puts those first that have most, as `namesrv.controller.liveness` does."""
+        log = self.brokers[one].log
+        return -log[-1][0] if log else 0, -len(log)
 
     def learn(self, one):
         """Have a broker hear what the controller says now."""
@@ -300,6 +307,42 @@ def test_groups_that_lose_power_lose_messages_by_a_planted_bug(name):
 def test_groups_lose_messages_if_what_was_confirmed_before_a_loss_of_power_lets_somebody_in():
     with pytest.raises(AssertionError, match="acknowledged"):
         campaign(3_000, losses=2.0, drops_outsiders=False)
+
+
+def kept_when_all_lose_power(seed):
+    """Return how much of what was acknowledged the next master has, and how much the living had."""
+    group, rng = Group(), random.Random(seed)
+    run(group, draw(seed))
+    for broker in group.brokers.values():
+        broker.log = broker.log[: max(len(broker.log) - rng.randrange(4), 0)]
+        broker.is_master, broker.is_down, broker.has_lost = False, True, True
+    back = rng.sample(IDS, rng.choice((2, 3)))
+    for one in back:
+        group.restart(one)
+    if not group.row.in_doubt:
+        return 0, 0  # who was in sync last did not come back
+    had = {one: common(group.brokers[one].log, group.acked) for one in back}
+    alive = tuple(sorted(back, key=group.has_most))
+    elected = group.machine.apply(
+        Elect(group="g", master_epoch=group.row.master_epoch, alive=alive)
+    )
+    assert elected.code is Code.SUCCESS
+    return had[elected.group.master], max(had.values())
+
+
+def common(log, acked):
+    return next(
+        (n for n, pair in enumerate(zip(log, acked, strict=False)) if pair[0] != pair[1]),
+        min(len(log), len(acked)),
+    )
+
+
+def test_where_all_lose_their_power_no_more_is_lost_than_has_to_be():
+    found = [kept_when_all_lose_power(seed) for seed in range(400)]
+    assert all(kept == had for kept, had in found)
+    assert sum(had > 0 for _, had in found) > 100
+    with planted(BY_TESTS["last-cut-elected"]):
+        assert not all(kept == had for kept, had in map(kept_when_all_lose_power, range(400)))
 
 
 def switched():
