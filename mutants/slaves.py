@@ -11,6 +11,23 @@ from mutants.planting import Mutant, patch
 
 SLAVES: Final = (
     Mutant(
+        name="by-hand-ends-at-what-it-left-aside",
+        breaks="A slave made the master by hand ends at what it quarantined, at each start.",
+        source="docs/replication.md: what is refused.",
+        plant=patch(
+            "broker.modes.copied:anomalies_of",
+            ("return Copied if is_copied else Unreplicated", "return Unreplicated"),
+        ),
+    ),
+    Mutant(
+        name="slave-unmarked",
+        breaks="A directory does not tell that its log was copied.",
+        source="docs/replication.md: what is refused.",
+        plant=patch(
+            "broker.modes.copied:note_copied", ("if disk.read(path) is None:", "if False:")
+        ),
+    ),
+    Mutant(
         name="slave-moves-a-queue",
         breaks="A consumer believes a slave that lags when it calls an offset illegal.",
         source="RocketMQ PullMessageProcessor: offsetCheckInSlave is false by default.",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.config import Role
 from broker.modes.assignment import AsMaster, AsSlave
+from broker.modes.copied import anomalies_of
 from broker.modes.master import MasterMode
 from broker.modes.plain import PlainMode
 from broker.modes.raft import RaftMode
@@ -35,4 +36,4 @@ def build_mode(core: Core, assignment: Assignment | None = None) -> Mode:
             return MasterMode(core)
         case Role.SLAVE:
             return SlaveMode(core)
-    return PlainMode(core)
+    return PlainMode(core, anomalies=anomalies_of(core.config, core.machine.disk))

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from broker.config import Role
+from broker.modes.copied import anomalies_of
 from broker.modes.over_plain import OverPlain, ha_door, is_open_to_strangers
 from broker.modes.plain import PlainMode
 from broker.ports import check_port_free
@@ -34,7 +35,7 @@ class MasterMode(OverPlain):
         if config.broker_role == Role.SYNC_MASTER:
             gate = Gate(config.slave_timeout_ms, config.ha_behind_max)
         log = MasterLog(config.plain_log_config(), gate, disk=disk, clock=clock, on_fatal=on_fatal)
-        super().__init__(PlainMode(core, log))
+        super().__init__(PlainMode(core, log, anomalies_of(config, disk)))
         self._config = config
         self._address = (config.listen_host, config.ha_port)
         door = ha_door(config, self.credentials, core.rng)

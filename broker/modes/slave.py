@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.modes.copied import note_copied
 from broker.modes.over_plain import OverPlain, ha_door
 from broker.modes.plain import PlainMode
 from broker.slave_sync.build import build_slave_sync
@@ -53,8 +54,9 @@ class SlaveMode(OverPlain):
         return self._config.broker_id
 
     async def begin(self) -> None:
-        """Follow."""
+        """Follow. Errors: `FatalError`."""
         await super().begin()
+        note_copied(self._config, self._core.machine.disk)
         self._ha.set_master(self._config.ha_master_address)
         tasks = self._core.tasks
         tasks.spawn("follow the master", self._ha.run())

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import shutil
 
 import pytest
 
@@ -36,29 +37,38 @@ def make_directory(path):
     return len(data)
 
 
+def config_of(path, **more):
+    port = take_port_block(4) + 2
+    return load_config(None, {
+        "brokerClusterName": "C", "brokerName": "a", "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1", "namesrvAddr": "127.0.0.1:1", "storePathRootDir": str(path),
+        "listenPort": str(port), "haListenPort": str(port + 1),
+        "mappedFileSizeCommitLog": str(FILE_BYTES), **more,
+    })  # fmt: skip
+
+
 async def dispatched_by_a_master(path, told):
     """Start a master there; return how far it has dispatched, and how much it left aside."""
-    port = take_port_block(4) + 2
-    config = load_config(None, {
-        "brokerClusterName": "C", "brokerName": "a", "brokerIP1": "127.0.0.1",
-        "bindAddress": "127.0.0.1", "namesrvAddr": "127.0.0.1:1", "controllerAddr": "127.0.0.1:1",
-        "enableControllerMode": "true", "storePathRootDir": str(path),
-        "listenPort": str(port), "haListenPort": str(port + 1),
-        "mappedFileSizeCommitLog": str(FILE_BYTES),
-    })  # fmt: skip
+    config = config_of(path, controllerAddr="127.0.0.1:1", enableControllerMode="true")
     in_sync = InSync(2, 15_000)
     in_sync.on_decided(frozenset({2}), 1)
+    role = AsMaster(own_id=2, epoch=5, in_sync=in_sync)
+    config = dataclasses.replace(config, broker_role=Role.ASYNC_MASTER, broker_id=0)
+    return await dispatched_by(config, role, told)
+
+
+async def dispatched_by(config, role, told):
     broker = BrokerController(
-        dataclasses.replace(config, broker_role=Role.ASYNC_MASTER, broker_id=0),
-        disk=RealDisk(), clock=SystemClock(), rng=SystemRng(1), tasks=Supervisor(),
-        assignment=AsMaster(own_id=2, epoch=5, in_sync=in_sync),
+        config, disk=RealDisk(), clock=SystemClock(), rng=SystemRng(1), tasks=Supervisor(),
+        assignment=role,
     )  # fmt: skip
     try:
         await broker.start()
         async with asyncio.timeout(10):
             while not broker.store.writer.writable:
                 await asyncio.sleep(0.01)
-        told.append(broker.requests.commands[1007](None, RemotingCommand(1007)).body)
+        if role is not None:
+            told.append(broker.requests.commands[1007](None, RemotingCommand(1007)).body)
         return broker.store.applied, broker.store.status()["quarantined"]
     finally:
         await broker.stop()
@@ -88,3 +98,48 @@ def test_a_master_tells_the_epochs_of_its_log_as_rocketmq_5_does(tmp_path):
             {"epoch": 5, "startOffset": end, "endOffset": 2**63 - 1},
         ],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER", ""])
+def test_a_master_made_by_hand_leaves_aside_what_it_left_aside_as_a_slave(tmp_path, role):
+    end = make_directory(tmp_path / "a")
+    as_slave = config_of(tmp_path / "a", brokerRole="SLAVE", brokerId="1")
+    asyncio.run(start_and_stop(as_slave))
+    for name in ("consumequeue", "consumequeue.checkpoint", "consumequeue.clean", "checkpoint"):
+        forget(tmp_path / "a" / name)  # all of the log is read again
+    config = config_of(tmp_path / "a", **({"brokerRole": role} if role else {}))
+    assert asyncio.run(dispatched_by(config, None, [])) == (end, 1)
+
+
+def test_a_master_that_was_no_slave_ends_at_what_no_queue_can_take(tmp_path):
+    """It wrote that record itself, so the file was damaged since."""
+    make_directory(tmp_path)
+    with pytest.raises((FatalError, TimeoutError)):
+        asyncio.run(dispatched_by(config_of(tmp_path, brokerRole="ASYNC_MASTER"), None, []))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [BY_TESTS["by-hand-ends-at-what-it-left-aside"], BY_TESTS["slave-unmarked"]],
+    ids=lambda one: one.name,
+)
+def test_planted_masters_that_end_at_what_they_left_aside_are_found(tmp_path, mutant):
+    with planted(mutant), pytest.raises((FatalError, TimeoutError)):
+        test_a_master_made_by_hand_leaves_aside_what_it_left_aside_as_a_slave(
+            tmp_path, "ASYNC_MASTER"
+        )
+
+
+async def start_and_stop(config):
+    broker = BrokerController(
+        config, disk=RealDisk(), clock=SystemClock(), rng=SystemRng(1), tasks=Supervisor()
+    )
+    await broker.start()
+    await broker.stop()
+
+
+def forget(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
