@@ -157,7 +157,8 @@ def _ask(port: int, code: int) -> dict[str, Any] | None:
     except (OSError, struct.error):
         return None
     header_bytes = int.from_bytes(frame[1:4], "big")
-    answer: dict[str, Any] = json.loads(frame[4 + header_bytes :])
+    body = frame[4 + header_bytes :]
+    answer: dict[str, Any] | None = json.loads(body) if body else None  # it has no role
     return answer
 
 

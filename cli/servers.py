@@ -69,8 +69,8 @@ def namesrv(
 
 def broker(
     config: Annotated[
-        Path, typer.Option("-c", "--config", metavar="FILE", help="Your broker.conf.")
-    ],
+        Path | None, typer.Option("-c", "--config", metavar="FILE", help="Your broker.conf.")
+    ] = None,
     properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,10 +97,15 @@ def broker(
     Example: ledgermq broker -c broker-n0.conf
 
     Example: ledgermq broker -c broker-n0.conf -p listenPort=10921 -p preferredLeaderId=n1
+
+    Example: ledgermq broker -n 127.0.0.1:9876 -p brokerName=a -p storePathRootDir=/tmp/a
     """
     from broker.__main__ import main
 
+    if config is None and not properties:
+        raise typer.BadParameter("Missing option '-c' / '--config', or settings with -p")
+    file = [] if config is None else ["-c", str(config)]
     settings = [word for item in properties or [] for word in ("-p", item)]
     if namesrv:
         settings += ["-n", namesrv]
-    raise typer.Exit(main(["-c", str(config), *settings]))
+    raise typer.Exit(main([*file, *settings]))

@@ -182,6 +182,24 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-port-kept",
+        breaks="What answers while there is no role keeps the port from the broker that has one.",
+        source="docs/replication.md, a broker and its roles.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._begin_role",
+            ("await self._waiting.close()", "pass"),
+        ),
+    ),
+    Mutant(
+        name="switch-waits-in-silence",
+        breaks="A broker without a role says that it knows no such request.",
+        source="docs/replication.md, a broker and its roles.",
+        plant=patch(
+            "broker.switch.waiting:WaitingPort.look",
+            ("{int(code): self._answer for code in RequestCode}", "{}"),
+        ),
+    ),
+    Mutant(
         name="switch-end-behind-a-hole",
         breaks="After a loss of power a replica says that it has what lies behind a lost page.",
         source="docs/replication.md, who lost its power; the kernel writes pages in any order.",

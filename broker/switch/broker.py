@@ -2,8 +2,8 @@
 
 The life of it: take an id; register; learn the role, be that, until the controllers say something
 else. A change of role closes the broker of the last one, log, store and ports, and opens one of the
-next: nothing is shared but the directory. While there is no role there is no broker, and a line in
-the log says what is waited for.
+next: nothing is shared but the directory. While there is no role there is no broker; a line in the
+log, and what answers at the port (`broker.switch.waiting`), say what is waited for.
 
 A master is the master of one epoch, once, and only of one that begins after this process has
 registered; whoever has stopped being master registers again, so that there is another election.
@@ -28,6 +28,7 @@ from broker.switch.controllers import ASK_MS, Controllers, Unanswered
 from broker.switch.in_sync_keeper import InSyncKeeper
 from broker.switch.progress import LogProgress
 from broker.switch.registration import NotRegistered, Registration
+from broker.switch.waiting import WaitingPort
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.credentials import CredentialStore
@@ -91,6 +92,8 @@ class SwitchingBroker:
         self._notice = asyncio.Event()
         self._heard_ms = 0
         self._waits_for = ""
+        address = config.listen_host, config.listen_port
+        self._waiting = WaitingPort(address, clock, lambda: self._waits_for, transport)
         self.running: BrokerController | None = None
         """The broker of the role of this moment, None while there is none."""
         self.role: Assignment | None = None
@@ -111,6 +114,7 @@ class SwitchingBroker:
     async def stop(self) -> None:
         """Go down cleanly."""
         await self._tasks.stop()
+        await self._waiting.close()
         await self._end_role("the broker stops")
         await self._client.close()
 
@@ -171,6 +175,8 @@ class SwitchingBroker:
             except NotRegistered as error:
                 await self._end_role(str(error))
                 self._wait_for(str(error))
+            if self.running is None:
+                await self._waiting.look()
             await self._pause()
 
     async def _pause(self) -> None:
@@ -303,6 +309,7 @@ class SwitchingBroker:
         """Open a broker. Errors: `FatalError`."""
         begun_ms = self._clock.monotonic_ms()
         self._waits_for = ""
+        await self._waiting.close()
         self.role = role
         self.running = running = BrokerController(
             config,

@@ -102,7 +102,7 @@ class Controlled:
             answer = await self.client.request(address, request, ASK_MS)
         except RemotingError:
             return {}
-        return dict(json.loads(bytes(answer.body)))
+        return dict(json.loads(bytes(answer.body))) if answer.code == 0 else {}
 
     async def until(self, number: int, what: str, holds: Callable[[dict[str, Any]], bool]) -> Any:
         """Wait until the status of a broker is as it should be; return it."""

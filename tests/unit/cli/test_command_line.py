@@ -95,6 +95,15 @@ def test_version_names_the_protocol(word: str, capsys: pytest.CaptureFixture[str
     assert re.match(r"ledgermq \d+\.\d+\.\d+ \(RocketMQ remoting protocol", capsys.readouterr().out)
 
 
+def test_a_broker_starts_from_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/replication.md starts brokers that controllers give their roles."""
+    told: list[list[str]] = []
+    monkeypatch.setattr("broker.__main__.main", lambda words: told.append(words) or 0)
+    assert run(["broker", "-n", "h:1", "-p", "brokerName=a"]) == 0
+    assert run(["broker", "-c", "b.conf"]) == 0
+    assert told == [["-p", "brokerName=a", "-n", "h:1"], ["-c", "b.conf"]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
