@@ -47,20 +47,26 @@ def register(app: typer.Typer) -> None:
 def get_metadata(controllers: Addresses, as_json: AsJson = False) -> None:
     """Show which controller leads, as each of the given ones says.
 
+    Exit code 1 if one of them does not answer.
+
     Example: ledgermq admin getControllerMetaData -a 127.0.0.1:9878
     """
 
     async def job(client: RemotingClient) -> int:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for address in parse_addresses(controllers):
-            answer = await _request(client, address, 1005)
-            rows.append({"address": address, **answer.ext_fields})
+            try:
+                answer = await _request(client, address, 1005)
+            except AdminError as error:
+                rows.append({"address": address, "error": str(error)})
+            else:
+                rows.append({"address": address, **answer.ext_fields})
         if as_json:
             typer.echo(json.dumps(rows, indent=2))
         else:
             columns = ("address", "group", "isLeader", "controllerLeaderId")
-            print_table(rows, (*columns, "controllerLeaderAddress", "peers"))
-        return 0
+            print_table(rows, (*columns, "controllerLeaderAddress", "peers", "error"))
+        return 1 if any("error" in row for row in rows) else 0
 
     run_job(job)
 

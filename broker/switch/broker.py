@@ -203,8 +203,8 @@ class SwitchingBroker:
             await self._resign(f"no controller was reached for {silent_ms} ms")
         if self.role is None:
             self._wait_for(
-                f"no controller of {self._config.controller_addr} decides: {reason}. A majority of"
-                " the name servers with enableControllerInNamesrv=true has to run"
+                f"no controller of {self._config.controller_addr} decides ({reason}); a majority"
+                " of the name servers with enableControllerInNamesrv=true has to run"
             )
 
     async def _follow(self, view: View) -> None:

@@ -238,6 +238,11 @@ def test_an_administrator_sees_moves_and_removes(tmp_path):
         assert code == 0, text
         code, text = await asyncio.to_thread(admin, "getControllerMetaData", "-a", where)
         assert (code, text.count("true")) == (0, 1), text
+        code, text = await asyncio.to_thread(
+            admin, "getControllerMetaData", "-a", f"127.0.0.1:1;{where}"
+        )
+        assert (code, text.count("true")) == (1, 1), text
+        assert "cannot connect to 127.0.0.1:1" in text
         await close(replicas)
 
     with servers(tmp_path) as group:

@@ -187,7 +187,7 @@ def test_without_a_majority_of_controllers_a_master_takes_nothing_and_says_why(
                 await group.send(producer, 5)
                 for number in (0, 1):
                     group.servers.kill(number)
-                said = ("no controller was reached", "A majority of the name servers")
+                said = ("no controller was reached", "a majority of the name servers")
                 async with asyncio.timeout(TIMEOUT_S):
                     while not all(words in group.log(first) for words in said):
                         await asyncio.sleep(0.1)

@@ -60,7 +60,7 @@ def check_waits_and_begins(path: Path) -> None:
             for code, remark in await answers(port, codes):
                 assert code == ResponseCode.SERVICE_NOT_AVAILABLE
                 assert "has no role" in remark
-                assert "A majority of the name servers" in remark
+                assert "a majority of the name servers" in remark
             in_sync = InSync(2, 15_000)
             in_sync.on_decided(frozenset({2}), 1)
             role = AsMaster(own_id=2, epoch=5, in_sync=in_sync)
