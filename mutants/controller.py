@@ -127,6 +127,12 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="older-log-of-other-controllers",
+        breaks="A log with epochs of other controllers is made the first, and ends its broker.",
+        source="docs/replication.md, a directory from before there was a controller.",
+        plant=patch("namesrv.controller.node:Controller.older_log", ("and not heard.epoch", "")),
+    ),
+    Mutant(
         name="doubt-forgotten",
         breaks="A replica that was not in sync and loses its power ends the doubt about others.",
         source="docs/replication.md, who lost its power.",

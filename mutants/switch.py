@@ -182,6 +182,24 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-gives-way-with-messages",
+        breaks="A master gives way to a log that lacks what it has acknowledged.",
+        source="docs/replication.md, a directory from before there was a controller.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._follow",
+            ("self._progress.of(self.running)[1] == 0", "True"),
+        ),
+    ),
+    Mutant(
+        name="switch-gives-way-and-goes-on",
+        breaks="A master acknowledges while it lets in who has nothing of it.",
+        source="docs/replication.md, a directory from before there was a controller.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._give_way",
+            ("role.in_sync.is_open = False", "pass"),
+        ),
+    ),
+    Mutant(
         name="switch-port-kept",
         breaks="What answers while there is no role keeps the port from the broker that has one.",
         source="docs/replication.md, a broker and its roles.",

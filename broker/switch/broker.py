@@ -24,7 +24,7 @@ from broker.controller import BrokerController
 from broker.modes.assignment import AsMaster, AsSlave
 from broker.modes.switched import SwitchedMaster, SwitchedSlave
 from broker.ports import check_no_group, check_port_free
-from broker.switch.controllers import ASK_MS, Controllers, Unanswered
+from broker.switch.controllers import ASK_MS, DECISION_MS, Controllers, Unanswered, set_body
 from broker.switch.in_sync_keeper import InSyncKeeper
 from broker.switch.progress import LogProgress
 from broker.switch.registration import NotRegistered, Registration
@@ -217,6 +217,8 @@ class SwitchingBroker:
                 self._keeper.on_view(view)
                 if self._keeper.is_stuck:
                     await self._resign("it is not known who is in sync")
+            if view.older and self._progress.of(self.running)[1] == 0:
+                await self._give_way(role, view)
             return
         if isinstance(role, AsMaster):
             await self._resign(f"the controllers have master {view.master} in epoch {view.epoch}")
@@ -243,6 +245,21 @@ class SwitchingBroker:
                 f"there is no master; one of the in-sync replicas ({members}) has to run, or"
                 " ledgermq admin electMaster -a CONTROLLERS chooses one that does"
             )
+
+    async def _give_way(self, role: AsMaster, view: View) -> None:
+        """Have who has a log from before be the first master, since this one has nothing.
+
+        Nothing was acknowledged here, so whoever is let in has all of that; nor will anything be,
+        from here on. Whatever becomes of the request, there is another election.
+        """
+        role.in_sync.is_open = False
+        fields = {"masterBrokerId": str(role.own_id), "masterEpoch": str(role.epoch)}
+        body = set_body(frozenset({role.own_id, view.older}), view.set_epoch)
+        with contextlib.suppress(Unanswered):
+            await self._controllers.ask(
+                RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body, DECISION_MS
+            )
+        await self._resign(f"replica {view.older} has a log, and this one has none")
 
     async def _resign(self, reason: str) -> None:
         """Be master no more; the next election is among all that are in sync."""

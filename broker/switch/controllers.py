@@ -45,6 +45,8 @@ class View(NamedTuple):
     ha_address: str
     in_sync: frozenset[int]
     set_epoch: int
+    older: int = 0
+    """Who has a log from before there were controllers, where the master has none; 0: nobody."""
 
 
 class Answer(NamedTuple):
@@ -162,6 +164,7 @@ def _view(fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> Vi
             fields.get("masterHaAddress", ""),
             frozenset(members.sync_state_set),
             members.sync_state_set_epoch,
+            number_of(fields.get("olderLog", "0")),
         )
     except (KeyError, ValueError, RecursionError, msgspec.DecodeError):
         return None

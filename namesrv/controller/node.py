@@ -125,6 +125,19 @@ class Controller:
         heard = self.liveness.get(name, one)
         return heard is not None and heard.address == group.replicas[one].address
 
+    def older_log(self, name: str, group: Group) -> int:
+        """Return who has a log from before there were controllers, while the master has none; or 0.
+
+        The master may have something by now: it alone knows, and may give way.
+        """
+        master = self.liveness.get(name, group.master)
+        if master is None or master.max_offset:
+            return 0
+        found = ((one, self.liveness.get(name, one)) for one in self.alive(name, group))
+        return next(
+            (one for one, heard in found if heard and heard.max_offset and not heard.epoch), 0
+        )
+
     def hear(self, name: str, one: int, heard: Heard) -> bool:
         """Remember a heartbeat; False if there is no room."""
         return self.liveness.hear(name, one, heard)

@@ -38,6 +38,8 @@ from namesrv.controller.liveness import Heard
 from namesrv.controller.node import Controller, NotDecided
 from namesrv.controller.state import Group
 
+OLDER_FIELD: Final = "olderLog"
+"""Of an answer to 1004, ours: which replica has a log while the first master has nothing."""
 SILENCE_MS: Final = 10_000
 SILENCE_MS_MIN: Final = 500
 
@@ -322,7 +324,11 @@ class ControllerProcessor:
         group = self._controller.groups.get(name)
         if group is None:
             return _refused(request, Code.GROUP_UNKNOWN, f"{name[:80]!r} is not known")
-        return _answer(request, Outcome(Code.SUCCESS, "", group))
+        answer = _answer(request, Outcome(Code.SUCCESS, "", group))
+        older = self._controller.older_log(name, group)
+        if older:
+            answer.ext_fields[OLDER_FIELD] = str(older)
+        return answer
 
     @serves(
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,

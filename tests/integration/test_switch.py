@@ -177,6 +177,27 @@ def test_both_are_killed_and_come_back(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_an_empty_master_gives_way_to_a_log_from_before_there_were_controllers(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with controlled(tmp_path) as group:
+            group.start(2, enableControllerMode="false")
+            async with group.producer() as producer:
+                await group.send(producer, 5)
+                group.stop(2)
+                group.start(1)
+                assert await group.master(1) == 1
+                group.start(2)
+                assert await group.master(2) == 2
+                await group.in_sync(2, 2)
+                await group.send(producer, 5)
+                await same(group, 2, 1)
+            assert await bodies_of(group, 10) == set(group.sent)
+
+    asyncio.run(run())
+
+
 def test_without_a_majority_of_controllers_a_master_takes_nothing_and_says_why(
     tmp_path: Path,
 ) -> None:

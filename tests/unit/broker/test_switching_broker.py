@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from broker.modes.assignment import AsMaster, AsSlave
 from broker.server import load_config
 from broker.switch.broker import SwitchingBroker
-from broker.switch.controllers import View
+from broker.switch.controllers import Unanswered, View
 from broker.switch.identity import Identity
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
@@ -97,3 +99,40 @@ def test_a_log_is_cut_only_for_the_master_that_asked_for_it(tmp_path):
     assert cut_for_the_master_of(tmp_path, 6) is None
     with planted(BY_TESTS["cut-by-a-former-master"]):
         assert cut_for_the_master_of(tmp_path, 6) == 100
+
+
+def asked_to_give_way(directory, end: int) -> tuple[list[bytes], bool]:
+    """Return what a master asks for that hears of an older log, and whether it is master still.
+
+    ``end`` is where its own log ends.
+    """
+
+    async def run() -> tuple[list[bytes], bool]:
+        broker, asked = broker_in(directory), []
+
+        class Silent:
+            async def ask(self, code: int, fields: object, body: bytes, *_: object) -> None:
+                assert not in_sync.is_open, "it acknowledges still"
+                asked.append(body)
+                raise Unanswered("nobody", is_certain=False)
+
+        in_sync = InSync(2, 15_000)
+        broker._registration._identity = Identity("C", "a", 2, "code")
+        broker._registration.epoch = 5
+        broker.role = AsMaster(own_id=2, epoch=5, in_sync=in_sync)
+        broker._progress._last = (5 if end else 0, end)
+        broker._controllers = Silent()  # type: ignore[assignment]
+        await broker._follow(View(2, 5, "", "", frozenset({2}), 7, older=3))
+        return asked, in_sync.is_open
+
+    return asyncio.run(run())
+
+
+def test_a_master_gives_way_to_an_older_log_only_while_it_has_nothing(tmp_path):
+    body = b'{"syncStateSet": [2, 3], "syncStateSetEpoch": 7}'
+    assert asked_to_give_way(tmp_path, 0) == ([body], False)
+    assert asked_to_give_way(tmp_path, 500) == ([], True)
+    with planted(BY_TESTS["switch-gives-way-with-messages"]):
+        assert asked_to_give_way(tmp_path, 500) == ([body], False)
+    with planted(BY_TESTS["switch-gives-way-and-goes-on"]), pytest.raises(AssertionError):
+        asked_to_give_way(tmp_path, 0)

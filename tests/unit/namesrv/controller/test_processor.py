@@ -153,3 +153,30 @@ def test_where_all_lost_their_power_it_is_heard_first_who_has_most():
     assert elections_asked_for((1, 3), DOUBT_MS) == [0, 0]
     with planted(BY_TESTS["doubt-heard-by-nobody"]):
         assert elections_asked_for((1, 2), 0) == [1, 2]
+
+
+def older_log(monkeypatch, *, of_master=0, end=5_000, epoch=0):
+    """Return what an answer to 1004 says where 1 is the master, and 2 came later with a log."""
+    server = controller_server()
+    replicas = {n: Replica(check_code=f"c{n}", address=f"h:{n}") for n in (1, 2)}
+    group = Group(
+        cluster="C", replicas=replicas, next_id=3, master=1, master_epoch=1, in_sync=(1,),
+        in_sync_epoch=1,
+    )  # fmt: skip
+    monkeypatch.setattr(Controller, "groups", {"a": group})
+    monkeypatch.setattr(Controller, "leads", True)
+    for one, what in ((1, (1, of_master)), (2, (epoch, end))):
+        server.controller.hear("a", one, Heard(CLOCK.monotonic_ms(), 10_000, f"h:{one}", 1, *what))
+    command = RemotingCommand(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    command.ext_fields = {"brokerName": "a"}
+    answer = server.requests.commands[command.code](Connection(1), command)
+    return answer.ext_fields.get("olderLog")
+
+
+def test_an_empty_master_is_told_who_has_a_log_from_before(monkeypatch):
+    assert older_log(monkeypatch) == "2"
+    assert older_log(monkeypatch, of_master=1) is None
+    assert older_log(monkeypatch, end=0) is None
+    assert older_log(monkeypatch, epoch=3) is None, "it is of other controllers"
+    with planted(BY_TESTS["older-log-of-other-controllers"]):
+        assert older_log(monkeypatch, epoch=3) == "2"
