@@ -8,6 +8,15 @@ from mutants.planting import Mutant, patch
 
 NAMESRV: Final = (
     Mutant(
+        name="slave-of-another-cluster",
+        breaks="A slave of another cluster is told the master, and takes its name to that cluster.",
+        source="RocketMQ RouteInfoManager.registerBroker does not compare clusters.",
+        plant=patch(
+            "namesrv.route_table:_slave_refusal",
+            ("if registration.cluster == group.cluster:", "if True:"),
+        ),
+    ),
+    Mutant(
         name="claim-believed",
         breaks="Who claims the name of a group that has a living leader is believed at once.",
         source="RocketMQ RouteInfoManager.registerBroker takes every registration as it comes.",

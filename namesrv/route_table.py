@@ -314,7 +314,7 @@ class RouteTable:
             return ""
         if registration.broker_id not in group.addrs and len(group.addrs) >= MEMBERS_MAX:
             return f"{MEMBERS_MAX} brokers of this name are registered"
-        return _master_refusal(group, registration)
+        return _master_refusal(group, registration) or _slave_refusal(group, registration)
 
     def _topics_refusal(self, group: Group | None, topics: Mapping[str, TopicConfig]) -> str:
         """Return why the topics of a registration cannot be taken, empty if they can."""
@@ -433,6 +433,22 @@ def _master_refusal(group: Group, registration: Registration) -> str:
     if term != NO_TERM and its_term >= term:
         return f"term {term} is older than the master's {its_term}, or has a master"
     return ""
+
+
+def _slave_refusal(group: Group, registration: Registration) -> str:
+    """Return why a broker cannot be a slave of a master that it would follow, empty if it can.
+
+    Groups that elect their master know their members by themselves.
+    """
+    master, is_elected = group.addrs.get(MASTER_ID), group.master_term != NO_TERM
+    if registration.broker_id == MASTER_ID or master in {None, registration.addr} or is_elected:
+        return ""
+    if registration.cluster == group.cluster:
+        return ""
+    return (
+        f"the master {master} of this name is of brokerClusterName={group.cluster}; give this slave"
+        " the same, or another brokerName"
+    )
 
 
 def _broker_data(group: Group) -> BrokerData:

@@ -127,6 +127,26 @@ def test_registration_is_answered_with_empty_fields():
     assert answer.empty_ext_fields
 
 
+def test_a_slave_of_another_cluster_is_told_no_master_and_changes_nothing():
+    server = Server()
+    server.register()
+    before = server.ask(106).body
+    answer = server.register(brokerId="1", brokerAddr="s:1", clusterName="d")
+    assert (answer.code, answer.ext_fields) == (1, {})
+    assert "the master a:1 of this name is of brokerClusterName=c" in answer.remark
+    assert server.ask(106).body == before
+    assert server.register(clusterName="d").code == 0, "its master has moved to that cluster"
+    assert server.register(brokerId="1", brokerAddr="s:1", clusterName="d").code == 0
+    with planted(BY_TESTS["slave-of-another-cluster"]):
+        assert server.register(brokerId="2", brokerAddr="s:2", clusterName="c").code == 0
+
+
+def test_members_of_a_group_may_be_given_another_cluster_one_by_one():
+    server = Server()
+    server.register(raftTerm="4")
+    assert server.register(brokerId="1", brokerAddr="s:1", clusterName="d").code == 0
+
+
 def test_a_slave_is_told_its_master():
     server = Server()
     server.register()
