@@ -21,6 +21,7 @@ from dledger.appender import Appender
 from dledger.config import DLedgerConfig
 from dledger.core.messages import AskMembers, Message, TellClock, ToldMembers
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
+from dledger.core.raft import Raft
 from dledger.core.ready import Ready
 from dledger.core.snapshot import SnapshotMeta
 from dledger.disk.flusher import Flusher
@@ -110,6 +111,7 @@ class DLedgerNode(ReplicaView):
         """`RaftState.role_changes` of the known role."""
         self._timer: asyncio.TimerHandle | None = None
         self._last_tick_ms = 0
+        self._slow_write_ms = config.election_timeout_ms
         self.commit_index: LogIndex = -1
         """Last index told to the listener (at start: what the checkpoint had)."""
 
@@ -285,10 +287,12 @@ class DLedgerNode(ReplicaView):
             # It has begun or failed; what was accepted before goes into the log.
             self._appender.accepting = self._may_accept()
             self._leadership.look()
-        if not self._appender.scheduled and (
+        appender = self._appender
+        if not appender.scheduled and (
             self._raft.is_due() or self._told_role is not self._known_role
         ):
-            self._appender.call_turn()
+            appender.scheduled = True
+            self._call_turn()
 
     def follow_role(self) -> None:
         """Take a change of role at once: not one more entry is accepted for the old one."""
@@ -389,6 +393,14 @@ class DLedgerNode(ReplicaView):
     def _work_off(self) -> None:
         raft, driver = self._raft, self._driver
         self._appender.close_batch()
+        if (commit_index := raft.take_commit()) is not None:
+            self._recorder.on_commit(commit_index)
+        else:
+            self._work_off_readies(raft, driver)
+        if driver.needs_sync():
+            self._flusher.start_sync()
+
+    def _work_off_readies(self, raft: Raft, driver: Driver) -> None:
         for _ in range(READIES_PER_TURN_MAX):
             if (ready := raft.ready()) is None:
                 break
@@ -401,8 +413,6 @@ class DLedgerNode(ReplicaView):
                 break
         else:
             self._appender.call_turn()
-        if driver.needs_sync():
-            self._flusher.start_sync()
 
     def _finish(self, ready: Ready) -> None:
         self._in_flight = None
@@ -419,7 +429,9 @@ class DLedgerNode(ReplicaView):
         began_ms = self._clock.monotonic_ms() if ready.entries else 0
         if self._driver.complete(ready):
             if ready.entries:
-                self._check_duration(self._clock.monotonic_ms() - began_ms)
+                took_ms = self._clock.monotonic_ms() - began_ms
+                if took_ms >= self._slow_write_ms:
+                    self._on_slow_write(took_ms)
             if ready.entries or ready.committed is not None:
                 self._recorder.on_done(ready)
             if self._driver.installed is not None:
@@ -441,10 +453,9 @@ class DLedgerNode(ReplicaView):
         self._appender.set_committed(meta.position)
         self.trimmer.tell_installed(meta)
 
-    def _check_duration(self, took_ms: int) -> None:
+    def _on_slow_write(self, took_ms: int) -> None:
         """Give up leadership after a write that made the others wait for longer than they do."""
-        is_too_long = took_ms >= self.config.election_timeout_ms
-        if is_too_long and self.is_leader and self._raft.state.others:
+        if self.is_leader and self._raft.state.others:
             _log.error("event=slow_write node=%s took_ms=%d", self.self_id, took_ms)
             self._raft.resign()
             self.follow_role()  # what was collected meanwhile is not proposed any more

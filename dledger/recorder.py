@@ -130,14 +130,23 @@ class Recorder:
                 _SIZE, _APPEND, 0, seq, now, span.term, span.last_index, span.first_index - 1,
                 last_body_crc(span),
             )  # fmt: skip
-        commit_index = ready.committed
-        if commit_index is not None:
-            seq += 1
-            entries += _pack(
-                _SIZE, _COMMIT, 0, seq, now, self._term, commit_index, self._commit_index, 0
-            )
-            self._commit_index = commit_index
         self._seq = seq
+        if ready.committed is not None:
+            self.on_commit(ready.committed)
+        elif len(entries) >= BLOCK_BYTES:
+            self.flush()
+
+    def on_commit(self, commit_index: LogIndex) -> None:
+        """Take that a commit index is in force."""
+        if self._entries_ring is None:
+            return
+        entries = self._entries
+        self._seq = seq = self._seq + 1
+        now = self._clock.monotonic_ns()
+        entries += _pack(
+            _SIZE, _COMMIT, 0, seq, now, self._term, commit_index, self._commit_index, 0
+        )
+        self._commit_index = commit_index
         if len(entries) >= BLOCK_BYTES:
             self.flush()
 

@@ -116,5 +116,14 @@ MOMENTS: Final = (
             ("self._surplus if is_same else None", "self._surplus"),
         ),
     ),
+    Mutant(
+        name="commit-before-its-entries",
+        breaks="What is committed is handed out while its entries still wait to be written.",
+        source="dledger.core.ready: entries are written before anything is applied.",
+        plant=patch(
+            "dledger.core.raft:Raft._has_other_work",
+            ("last_index != log.handed_index", "last_index < log.handed_index"),
+        ),
+    ),
 )
 """Found by tests alone."""

@@ -20,7 +20,7 @@ The code numbers are ours (real DLedger uses 51001... with JSON; the two do not 
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -150,6 +150,7 @@ _HEADERS: Final[dict[int, bytes]] = {
 }
 _FIELDS_AT: Final = HEAD.size
 _APPEND_HEADER: Final = _HEADERS[CODES[Append]]
+_APPEND_FIELDS: Final = struct.Struct(HEAD.format + _FIELDS[CODES[Append]].format[1:])
 _pack_span: Final = struct.Struct(">q" + _FIELDS[CODES[Append]].format[1:]).pack
 """Term and fields of an `Append` in one go."""
 
@@ -206,6 +207,8 @@ class PeerCodec:
         Errors: `LocalProtocolError` for entries that no frame can carry.
         """
         kind = type(message)
+        if isinstance(message, Append) and message.span is not None and not message.span.hint:
+            return self._encode_span(message, message.span)
         frequent = _FREQUENT_OUT.get(kind)
         if frequent is not None:
             receiver = message.receiver
@@ -213,8 +216,6 @@ class PeerCodec:
             pack, values = frequent
             body = pack(*values(message)) + names
             return (start + _pack_sum(crc32(body)) + body,)
-        if isinstance(message, Append) and message.span is not None and not message.span.hint:
-            return self._encode_span(message, message.span)
         code, hint = CODES[kind], b""
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
@@ -326,7 +327,10 @@ class PeerCodec:
         """
         body = frame.body
         frequent = _FREQUENT_IN.get(frame.header)
-        if frequent is not None:
+        if frequent is None:
+            if frame.header == _APPEND_HEADER and len(body) > _APPEND_FIELDS.size:
+                return self._decode_plain_append(body) or self._decode_any(frame)
+        else:
             cls, whole = frequent
             names_at = whole.size
             sender = self._senders.get(body[names_at:])
@@ -336,6 +340,16 @@ class PeerCodec:
                 if is_whole and version == VERSION and crc32(body[8:]) == crc:
                     return cls(sender, self._self_id, term, *values)
         return self._decode_any(frame)
+
+    def _decode_plain_append(self, body: bytes) -> Append | None:
+        """Read entries without a hint, of a known sender: each turn of a follower has one."""
+        version, names_bytes, _, crc, term, *values = _APPEND_FIELDS.unpack_from(body)
+        names_at = _APPEND_FIELDS.size
+        data_at = names_at + names_bytes
+        sender = self._senders.get(body[names_at:data_at])
+        if sender is None or version != VERSION or crc32(body[8:data_at]) != crc:
+            return None
+        return self._decode_append(sender, term, values, memoryview(body)[data_at:])
 
     def _decode_any(self, frame: Frame) -> Message | Hello:
         code = int.from_bytes(frame.header[:2])
@@ -381,7 +395,7 @@ class PeerCodec:
         return ToldMembers(sender, self._self_id, term, decode_configuration(text))
 
     def _decode_append(
-        self, sender: NodeId, term: Term, values: tuple[int, ...], data: memoryview
+        self, sender: NodeId, term: Term, values: Sequence[int], data: memoryview
     ) -> Append:
         prev_index, prev_term, commit_index, first_index, last_index, span_term, crc, *hint = values
         if first_index != prev_index + 1 or prev_index < -1 or prev_term > term:

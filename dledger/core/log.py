@@ -27,8 +27,8 @@ class RaftLog:
     """Entries, their terms, and how far they are handed out, persisted and committed."""
 
     __slots__ = (
-        "_in_flight_last", "_run_indexes", "_run_terms", "_tail", "_truncate_from", "_view",
-        "commit_index", "handed_index", "last_index", "last_term", "persisted_index",
+        "_in_flight_last", "_run_indexes", "_run_terms", "_tail", "_view", "commit_index",
+        "handed_index", "last_index", "last_term", "persisted_index", "truncate_from",
     )  # fmt: skip
 
     def __init__(self, view: LogView, commit_index: LogIndex) -> None:
@@ -39,7 +39,8 @@ class RaftLog:
         self._run_terms = [term for _, term in runs]
         self.last_term = self._run_terms[-1] if runs else view.base_term
         self._tail: list[Span] = []
-        self._truncate_from: LogIndex | None = None
+        self.truncate_from: LogIndex | None = None
+        """Where the driver will be asked to cut, None for nowhere."""
         self._in_flight_last: LogIndex | None = None
         self.handed_index = self.last_index
         """Last entry given to the driver, now or earlier."""
@@ -78,8 +79,9 @@ class RaftLog:
         """Return the term of entry ``index``, None when there is no such entry."""
         if index == self.last_index:
             return self.last_term
-        if index > self.last_index or index < self.first_index:
-            if index == self.first_index - 1:
+        first_index = self._view.first_index
+        if index > self.last_index or index < first_index:
+            if index == first_index - 1:
                 return self._view.base_term
             return NO_TERM if index == NO_INDEX else None
         return self._run_terms[bisect_right(self._run_indexes, index) - 1]
@@ -153,16 +155,18 @@ class RaftLog:
         self.persisted_index = min(self.persisted_index, self.last_index)
         if index <= self.handed_index:
             self.handed_index = index - 1
-            pending = self._truncate_from
-            self._truncate_from = index if pending is None else min(pending, index)
+            pending = self.truncate_from
+            self.truncate_from = index if pending is None else min(pending, index)
 
     def read(self, first_index: LogIndex, bytes_max: int) -> Span | None:
         """Return entries of one term from ``first_index`` on, at least one.
 
         None when the first one is damaged on this disk, and not repaired yet.
         """
-        assert self.first_index <= first_index <= self.last_index, (first_index, self.last_index)
         tail = self._tail
+        if tail and tail[-1].first_index == first_index:
+            return tail[-1]  # as nearly always: what was appended last
+        assert self.first_index <= first_index <= self.last_index, (first_index, self.last_index)
         if not tail or first_index < tail[0].first_index:
             last = tail[0].first_index - 1 if tail else self.last_index
             return self._view.read(first_index, last, bytes_max)
@@ -174,7 +178,7 @@ class RaftLog:
     def hand_out(self) -> tuple[LogIndex | None, tuple[Span, ...]]:
         """Return where to cut and what to write; they stay in the tail until `settle`."""
         assert self._in_flight_last is None, self._in_flight_last
-        truncate_from, self._truncate_from = self._truncate_from, None
+        truncate_from, self.truncate_from = self.truncate_from, None
         handed = self.handed_index
         if handed == self.last_index:
             spans: tuple[Span, ...] = ()
@@ -188,14 +192,14 @@ class RaftLog:
 
     def has_work(self) -> bool:
         """Tell whether `hand_out` would return anything."""
-        return self._truncate_from is not None or self.handed_index != self.last_index
+        return self.truncate_from is not None or self.handed_index != self.last_index
 
     def settle(self) -> None:
         """Note that what was handed out is on disk: the view has it."""
         assert self._in_flight_last is not None
         stable = self._in_flight_last
-        if self._truncate_from is not None:
-            stable = min(stable, self._truncate_from - 1)
+        if self.truncate_from is not None:
+            stable = min(stable, self.truncate_from - 1)
         self._in_flight_last = None
         tail = self._tail
         while tail and tail[0].last_index <= stable:
@@ -209,12 +213,12 @@ class RaftLog:
         assert self._in_flight_last is not None
         self._in_flight_last = None
         self.commit_index = min(self.commit_index, first_index - 1)
-        pending = self._truncate_from
+        pending = self.truncate_from
         if first_index <= self.last_index:
             self._cut(first_index)
         # The failed entries are not on disk: only an older pending cut may remain.
         below = pending is not None and pending < first_index
-        self._truncate_from = pending if below else None
+        self.truncate_from = pending if below else None
 
     def describe(self) -> str:
         """Render terms as ``first..last/term`` runs, for logs and golden files."""

@@ -1,8 +1,9 @@
 """Raft: one replica as a state machine without I/O.
 
-Inputs are `Raft.tick`, `Raft.step`, `Raft.propose` and the reports of the driver; the one output is
-`Raft.ready`, whose contract stands in `dledger.core.ready`. The same inputs always give the same
-outputs: time comes as ticks, chance through `Rng`.
+Inputs are `Raft.tick`, `Raft.step`, `Raft.propose` and the reports of the driver; the output is
+`Raft.ready`, whose contract stands in `dledger.core.ready`, or `Raft.take_commit` where a new
+commit index is all of it. The same inputs always give the same outputs: time comes as ticks, chance
+through `Rng`.
 
 The rules are in `election` and `replication`. Here is what Raft says of *every* message: terms.
 """
@@ -198,14 +199,14 @@ class Raft:
     def _dispatch(self, message: Message) -> None:  # noqa: C901, PLR0912  # one flat match
         state = self.state
         match message:  # the frequent first
-            case HeartbeatReply():
-                replication.on_heartbeat_reply(state, message)
-            case Heartbeat():
-                replication.on_heartbeat(state, message)
             case AppendReply():
                 replication.on_append_reply(state, message)
             case Append():
                 replication.on_append(state, message)
+            case HeartbeatReply():
+                replication.on_heartbeat_reply(state, message)
+            case Heartbeat():
+                replication.on_heartbeat(state, message)
             case AppendReject():
                 replication.on_append_reject(state, message)
             case PreVoteRequest():
@@ -293,25 +294,30 @@ class Raft:
         self._empty_outbox()
         return self._in_flight
 
+    def take_commit(self) -> LogIndex | None:
+        """Return a new commit index if it is all there is to do: no `Ready` need go round for it.
+
+        That is so after most answers of a follower. What is not on disk yet would be other work,
+        so that the contract of `Ready` holds: entries up to it may be applied.
+        """
+        state = self.state
+        commit_index = state.log.commit_index
+        if (
+            commit_index == state.delivered_index
+            or self._in_flight is not None
+            or self._has_other_work()
+        ):
+            return None
+        state.delivered_index = commit_index
+        return commit_index
+
     def is_due(self) -> bool:
         """Tell whether `ready` may have something to return, now or once one in flight is done.
 
         After most inputs it has nothing: whoever asks this first need not wake up for it.
         """
         state = self.state
-        log, saved = state.log, state.saved
-        if (
-            log.commit_index > state.delivered_index
-            or log.last_index != log.handed_index
-            or state.ack_index is not None
-            or state.messages
-            or state.replies
-            or state.events
-            or state.term != saved.term
-            or state.voted_for != saved.voted_for
-        ):
-            return True
-        return self._has_rare_work() or (state.role is LEADER and self._must_lead())
+        return state.log.commit_index > state.delivered_index or self._has_other_work()
 
     def is_calm(self) -> bool:
         """Tell whether nothing can come of the next tick: a follower that need not campaign at it.
@@ -321,23 +327,30 @@ class Raft:
         state = self.state
         return state.role is FOLLOWER and state.election_elapsed + 1 < state.election_timeout
 
-    def _has_rare_work(self) -> bool:
-        """Tell whether there is anything to do that `is_due` has not looked for."""
+    def _has_other_work(self) -> bool:
+        """Tell whether there is more to do than to hand out a commit index, the frequent first."""
         state = self.state
-        return (
-            state.staging is not None
+        log, saved, reads = state.log, state.saved, state.reads
+        last_index = log.last_index
+        if (
+            last_index != log.handed_index
+            or state.ack_index is not None
+            or state.messages
+            or state.replies
+            or state.events
+            or state.term != saved.term
+            or state.voted_for != saved.voted_for
+            or state.fresh is not saved.fresh
+            or state.staging is not None
             or state.membership.unsaved
-            or state.fresh is not state.saved.fresh
-            or bool(state.reads.confirmed)
-            or state.log.has_work()
-        )
-
-    def _must_lead(self) -> bool:
-        """Tell whether a leader has something to send, or somebody to ask."""
-        state = self.state
-        if state.transfer is not None or state.reads.wanted or state.reads.round is not None:
+            or reads.confirmed
+            or log.truncate_from is not None
+        ):
             return True
-        last_index = state.log.last_index
+        if state.role is not LEADER:
+            return False
+        if state.transfer is not None or reads.wanted or reads.round is not None:
+            return True
         for progress in state.progress.values():
             if progress.next_index <= last_index or progress.probing:
                 return True

@@ -77,8 +77,9 @@ def send_appends(state: RaftState, progress: Progress) -> None:
     for _ in range(SPANS_PER_TURN):
         if not progress.can_send(config.inflight_spans_max, config.inflight_bytes_max):
             return
-        if progress.next_index < log.first_index:  # noqa: PLR1730  # a call costs more than this
-            progress.next_index = log.first_index  # it says so if it needs what was trimmed
+        first_index = log.first_index
+        if progress.next_index < first_index:  # noqa: PLR1730  # a call costs more than this
+            progress.next_index = first_index  # it says so if it needs what was trimmed
         prev_index = progress.next_index - 1
         prev_term = log.term_at(prev_index)
         assert prev_term is not None, prev_index

@@ -7,8 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from dledger.codec.handshake import Dialler, NotProven, Sealer, check_welcome
+from dledger.codec.handshake import Buffers, Dialler, NotProven, Sealer, check_welcome
 from dledger.config import DLedgerConfig
+from dledger.core.messages import Message
 from dledger.core.model import NodeId
 from dledger.errors import CorruptEntry
 from dledger.peers.door import Door, Mode
@@ -104,6 +105,7 @@ class Link:
         self.address = address
         self._hello = b""
         self._config = config
+        self._buffer_bytes_max = config.peer_buffer_bytes_max
         self._door = door
         self._on_unreachable = on_unreachable
         self._transport: asyncio.Transport | None = None
@@ -123,19 +125,20 @@ class Link:
         if self._transport is not None:
             self._transport.abort()
 
-    def can_send(self) -> bool:
-        """Tell whether a message would leave, now or soon."""
+    def send(self, message: Message, encode: Callable[[Message], Buffers]) -> None:
+        """Send a message, or drop it where it would not leave soon. Errors: those of ``encode``."""
         transport = self._transport
-        if transport is None or transport.is_closing():
-            return False
-        return transport.get_write_buffer_size() < self._config.peer_buffer_bytes_max
+        if (
+            transport is not None
+            and not transport.is_closing()
+            and transport.get_write_buffer_size() < self._buffer_bytes_max
+        ):
+            self._write(transport, encode(message))
 
-    def write(self, buffers: tuple[bytes | memoryview, ...]) -> None:
-        """Send a frame, if there is a connection."""
-        if self._transport is not None:
-            if self._sealer is not None:
-                buffers = self._sealer.seal(buffers)
-            self._transport.writelines(buffers)
+    def _write(self, transport: asyncio.Transport, buffers: Buffers) -> None:
+        if self._sealer is not None:
+            buffers = self._sealer.seal(buffers)
+        transport.writelines(buffers)
 
     def check(self) -> None:
         """Dial again if the key or certificate of the peer is not valid any more."""
@@ -179,7 +182,7 @@ class Link:
             raise
         set_options(transport.get_extra_info("socket"))
         self._transport, self._sealer = transport, protocol.sealer
-        self.write((self._hello,))
+        self._write(transport, (self._hello,))
         return protocol
 
     async def _confirm(self, transport: asyncio.Transport, protocol: Outbound) -> None:

@@ -198,9 +198,9 @@ class TcpTransport:
     def send(self, message: Message) -> None:
         """Send to the receiver named in the message, or drop."""
         link = self._links.get(message.receiver)
-        if link is not None and link.can_send():
+        if link is not None:
             try:
-                link.write(self._codec.encode(message))
+                link.send(message, self._codec.encode)
             except LocalProtocolError as error:  # from a version that appended what it liked
                 _log.error("event=message_too_large peer=%s error=%s", message.receiver, error)
 

@@ -121,8 +121,10 @@ class LogStore:
             self._erase_from(last_index + 1, end_position)
             raise DiskFull from error
 
-    def _groups(self, spans: Sequence[Span]) -> list[Sequence[Span]]:
-        """Split spans where a segment ends; usually they all share one."""
+    def _groups(self, spans: Sequence[Span]) -> Sequence[Sequence[Span]]:
+        """Split spans where a segment ends; usually they all share one, or there is but one."""
+        if len(spans) == 1:
+            return (spans,)
         segment = self._segment_bytes
         if spans[0].position // segment == (spans[-1].end_position - 1) // segment:
             return [spans]
@@ -132,17 +134,21 @@ class LogStore:
         return list(groups.values())
 
     def _append_group(self, spans: Sequence[Span]) -> None:
-        position = spans[0].position
-        first_index = spans[0].first_index
+        first, last = spans[0], spans[-1]
+        position, first_index = first.position, first.first_index
         assert first_index == self.last_index + 1, (first_index, self.last_index)
         if position != self.end_position:
             self._end_segment(position)
-        self._data.write(position, [span.data for span in spans])
-        self._write_units(first_index, b"".join([span.units for span in spans]))
+        if first is last:
+            self._data.write(position, (first.data,))
+            self._write_units(first_index, first.units)
+        else:
+            self._data.write(position, [span.data for span in spans])
+            self._write_units(first_index, b"".join([span.units for span in spans]))
         for span in spans:
             self.recent.add(span)
-        self.last_index = spans[-1].last_index
-        self.end_position = spans[-1].end_position
+        self.last_index = last.last_index
+        self.end_position = last.position + len(last.data)
 
     def _end_segment(self, position: int) -> None:
         """Write the end record of the segment before ``position``."""

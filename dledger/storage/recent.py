@@ -107,8 +107,11 @@ class RecentSpans:
 
     def forget_below(self, index: LogIndex) -> None:
         """Forget the spans, and hints, all of whose entries lie before ``index``."""
-        self.maybe_find(index)
-        self.maybe_hinted(index)
+        spans, hinted = self._spans, self._hinted
+        while spans and spans[0].last_index < index:
+            self._bytes -= len(spans.popleft().data)
+        if hinted:
+            self.maybe_hinted(index)
 
     def forget_from(self, index: LogIndex) -> None:
         """Take that entries from ``index`` on were cut off."""

@@ -247,6 +247,10 @@ class Replica:
         raft, driver = self.raft, self.driver
         for _ in range(100):
             is_due = raft.is_due()
+            commit_index = raft.take_commit()
+            if commit_index is not None:
+                self.cluster.apply(self, commit_index)
+                continue
             ready = raft.ready()
             if ready is None:
                 return

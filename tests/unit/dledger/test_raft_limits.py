@@ -1,5 +1,6 @@
 """How much may be under way, how far back a leader goes, how long it stays without answers."""
 
+from dledger.codec.entry import encode_span
 from dledger.core.messages import (
     NO_ROUND,
     Append,
@@ -10,6 +11,8 @@ from dledger.core.messages import (
 )
 from dledger.core.model import Role
 from dledger.core.replication import SPANS_PER_TURN
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.cluster import Cluster
 
 
@@ -130,6 +133,45 @@ def test_what_leaves_nothing_to_do_wakes_nobody_up():
     leader.unreachable("n1")
     leader.tick()
     assert leader.is_due(), "whoever is lost is probed"
+
+
+def appended_and_committed():
+    """A follower that was sent an entry with the word that it is committed, and owes no answer."""
+    cluster = elected()
+    cluster.stabilize()
+    leader, follower = cluster["n0"].state, cluster["n1"]
+    last = leader.log.last_index
+    span = encode_span(last + 1, leader.term, leader.log.end_position, (b"new",))
+    follower.step(Append("n0", "n1", leader.term, last, leader.term, last + 1, span))
+    assert follower.state.log.commit_index == last + 1
+    follower.state.ack_index = None
+    return follower
+
+
+def test_a_commit_alone_needs_no_ready():
+    cluster = elected()
+    cluster.stabilize()
+    leader, term = cluster["n0"], cluster["n0"].state.term
+    last = leader.state.log.last_index
+    leader.propose(encode_span(last + 1, term, leader.state.log.end_position, (b"new",)))
+    ready = leader.ready()
+    leader.advance(ready)
+    leader.persisted(last + 1)
+    assert leader.take_commit() is None, "nobody else has it"
+    leader.step(AppendReply("n1", "n0", term, last + 1))
+    assert leader.take_commit() == last + 1
+    assert leader.take_commit() is None, "once"
+    assert leader.ready() is None
+
+
+def test_a_commit_is_not_taken_before_its_entries_are_written():
+    follower = appended_and_committed()
+    assert follower.take_commit() is None
+    ready = follower.ready()
+    assert ready.entries
+    assert follower.take_commit() is None, "they are being written"
+    with planted(BY_TESTS["commit-before-its-entries"]):
+        assert appended_and_committed().take_commit() is not None
 
 
 def test_two_ticks_may_pass_at_once_where_the_next_one_changes_nothing():
