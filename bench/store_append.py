@@ -84,10 +84,6 @@ class MemoryLog:
         del body_bytes
         return self.end_position + ENTRY_HEADER_BYTES
 
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """See `Log`; batches are not measured."""
-        raise AssertionError(body_sizes)
-
     def append(self, parts: Sequence[bytes], body_bytes: int) -> None:
         """See `Log`."""
         physical = self.end_position + ENTRY_HEADER_BYTES

@@ -90,6 +90,8 @@ class Appender:
     def reserve(self, body_bytes: int) -> int:
         """Return the physical offset at which a body of this size will lie if appended next.
 
+        Bodies that follow each other at once lie side by side in one segment, where the bytes of
+        all of them and of the headers in between were reserved as one.
         Errors: `NotLeader`, `PendingFull`, `DiskFull`, `EntryTooLarge`; nothing was appended then.
         """
         if not self.accepting:
@@ -106,18 +108,6 @@ class Appender:
             pending_bytes_max = self._config.pending_bytes_max
             raise PendingFull(end - self._pending_limit + pending_bytes_max, pending_bytes_max)
         return self._next_position + HEADER_BYTES
-
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """Return the physical offsets of bodies that will lie side by side in one segment.
-
-        They must be appended one after the other, at once. Errors: as `reserve`.
-        """
-        offset = self.reserve(sum(body_sizes) + HEADER_BYTES * (len(body_sizes) - 1))
-        offsets: list[int] = []
-        for size in body_sizes:
-            offsets.append(offset)
-            offset += size + HEADER_BYTES
-        return offsets
 
     def append(self, parts: Sequence[bytes], body_bytes: int) -> LogIndex:
         """Append the entry that was just reserved; its body is ``parts`` side by side.

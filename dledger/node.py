@@ -61,8 +61,6 @@ class DLedgerNode(ReplicaView):
 
     reserve: Callable[[int], int]
     """Return where a body of so many bytes will lie if appended next, see `Appender.reserve`."""
-    reserve_batch: Callable[[Sequence[int]], list[int]]
-    """Return where bodies that lie side by side will lie, see `Appender.reserve_batch`."""
     append: Callable[[Sequence[bytes], int], LogIndex]
     """Append the entry that was just reserved, see `Appender.append`."""
     append_batch: Callable[[Sequence[bytes]], Sequence[LogIndex]]
@@ -95,7 +93,6 @@ class DLedgerNode(ReplicaView):
         self._opened = self._started = self._running = False
         self._appender = Appender(config, schedule=self._call_turn, refusal=self._refusal)
         self.reserve = self._appender.reserve
-        self.reserve_batch = self._appender.reserve_batch
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
         self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)

@@ -88,8 +88,6 @@ class ReplicatedLog(DLedgerListener):
 
     reserve: Callable[[int], int]
     """Return where a body of so many bytes will lie if appended next, see `Appender.reserve`."""
-    reserve_batch: Callable[[Sequence[int]], list[int]]
-    """Return where bodies that lie side by side will lie, see `Appender.reserve_batch`."""
     append: Callable[[Sequence[bytes], int], object]
     """Append the entry that was just reserved, see `Appender.append`."""
     append_batch: Callable[[Sequence[bytes]], object]
@@ -99,7 +97,7 @@ class ReplicatedLog(DLedgerListener):
         """Stand between ``node``, which has not started yet, and who will use it (`serve`)."""
         self._node = node
         self._user: LogUser
-        self.reserve, self.reserve_batch = node.reserve, node.reserve_batch
+        self.reserve = node.reserve
         self.append, self.append_batch = node.append, node.append_batch
         self._walked = self._was_committed = self._is_committed = _NOWHERE
         """Positions, and the entries that start there or behind."""

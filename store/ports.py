@@ -134,11 +134,11 @@ class LogWriter(Protocol):
         ...
 
     def reserve(self, body_bytes: int) -> int:
-        """Return the physical offset at which a body of this size will lie."""
-        ...
+        """Return the physical offset at which a body of this size will lie.
 
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """Return the physical offsets of several bodies, all in one segment."""
+        Several that are appended one after the other, at once, lie side by side in one segment
+        where the bytes of all, and of the headers between them, were reserved together.
+        """
         ...
 
     def append(self, parts: Sequence[bytes], body_bytes: int) -> object:

@@ -10,40 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.faults.guard import Guard
+from sim.classic.plain_guard import PlainGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from sim.classic.world import ClassicWorld
 
 
-class ClassicGuard(Guard):
+class ClassicGuard(PlainGuard):
     """Says whose disk may be lost now."""
 
     def __init__(self, world: ClassicWorld) -> None:
         super().__init__(world)
         self._world = world
-
-    def voters(self) -> tuple[str, ...]:
-        """Return all brokers of the name."""
-        return self._world.brokers()
-
-    def objection_to_power_loss(self, victims: Iterable[str]) -> str:
-        """Return why these may not lose what is unsynced; nothing if they may."""
-        world = self._world
-        losing = [
-            name
-            for name in victims
-            if name in world.brokers()
-            and not world.layout.is_synced(name)
-            and world.disk(name).unsynced() != (0, 0)
-        ]
-        return self.objection_to_loss(losing) if losing else ""
-
-    def objection_to_wipe(self, victims: Sequence[str]) -> str:
-        """Return why these may not lose all; nothing if they may."""
-        return self.objection_to_loss(victims)
 
     def objection_to_loss(self, victims: Iterable[str]) -> str:
         """Return why these may not lose any of their log; nothing if they may."""

@@ -1,13 +1,10 @@
 """The plain log of a master: what its slaves get, and, of a synchronous one, what they confirm."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol, Unpack
 
-from ledgermq.runtime.clock import Clock
-from ledgermq.runtime.disk import Disk
-from ledgermq.runtime.errors import FatalError
 from store.ha.gate import Gate, Lack
-from store.ha.watched_log import WatchedLog
+from store.ha.watched_log import Machine, WatchedLog
 from store.plain.config import PlainLogConfig
 from store.plain.log import PlainListener
 
@@ -30,15 +27,9 @@ class MasterLog(WatchedLog):
     _user: MasterListener
 
     def __init__(
-        self,
-        config: PlainLogConfig,
-        gate: Gate | None,
-        *,
-        disk: Disk,
-        clock: Clock,
-        on_fatal: Callable[[FatalError], None],
+        self, config: PlainLogConfig, gate: Gate | None, **machine: Unpack[Machine]
     ) -> None:
-        super().__init__(config, disk=disk, clock=clock, on_fatal=on_fatal)
+        super().__init__(config, **machine)
         self._gate: Final = gate
         self._file_bytes: Final = config.segment_bytes
 

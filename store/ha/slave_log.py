@@ -1,16 +1,13 @@
 """The plain log of a slave: the bytes of its master's, at the same positions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
-from typing import Final, Protocol
+from typing import Final, Protocol, Unpack
 
 from dledger.core.model import Role
-from ledgermq.runtime.clock import Clock
-from ledgermq.runtime.disk import Disk
-from ledgermq.runtime.errors import FatalError
 from store.ha.assembly import Run
 from store.ha.recent import Recent
-from store.ha.watched_log import WatchedLog
+from store.ha.watched_log import Machine, WatchedLog
 from store.plain.config import PlainLogConfig
 from store.plain.log import PlainListener
 from store.plain.view import Body
@@ -39,15 +36,8 @@ class SlaveLog(WatchedLog):
     _user: SlaveListener
     _takes_entries = False
 
-    def __init__(
-        self,
-        config: PlainLogConfig,
-        *,
-        disk: Disk,
-        clock: Clock,
-        on_fatal: Callable[[FatalError], None],
-    ) -> None:
-        super().__init__(config, disk=disk, clock=clock, on_fatal=on_fatal)
+    def __init__(self, config: PlainLogConfig, **machine: Unpack[Machine]) -> None:
+        super().__init__(config, **machine)
         self._recent: Final = Recent()
         self._came_bytes = 0
         """How much came last at once."""

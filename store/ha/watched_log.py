@@ -1,6 +1,7 @@
 """A plain log that tells when more of it is on the own disk: what both sides of the stream need."""
 
 from collections.abc import Callable
+from typing import TypedDict, Unpack
 
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.disk import Disk
@@ -9,18 +10,19 @@ from store.plain.config import PlainLogConfig
 from store.plain.log import PlainLog
 
 
+class Machine(TypedDict):
+    """What a log needs of the machine, see `PlainLog`."""
+
+    disk: Disk
+    clock: Clock
+    on_fatal: Callable[[FatalError], None]
+
+
 class WatchedLog(PlainLog):
     """See the module."""
 
-    def __init__(
-        self,
-        config: PlainLogConfig,
-        *,
-        disk: Disk,
-        clock: Clock,
-        on_fatal: Callable[[FatalError], None],
-    ) -> None:
-        super().__init__(config, disk=disk, clock=clock, on_fatal=on_fatal)
+    def __init__(self, config: PlainLogConfig, **machine: Unpack[Machine]) -> None:
+        super().__init__(config, **machine)
         self._told_of = 0
         self._watchers: list[Callable[[], None]] = []
 

@@ -64,8 +64,6 @@ class PlainLog(PlainView):
 
     reserve: Callable[[int], int]
     """Return the physical offset of a record appended next, see `Writer.reserve`."""
-    reserve_batch: Callable[[Sequence[int]], list[int]]
-    """Return those of several, in one segment, see `Writer.reserve_batch`."""
     append: Callable[[Sequence[bytes], int], None]
     """Append the record that was just reserved, see `Writer.append`."""
     append_batch: Callable[[Sequence[bytes]], None]
@@ -107,7 +105,6 @@ class PlainLog(PlainView):
         """What `open` found."""
         self._writer = Writer(config, schedule=self._call_turn, refusal=self._refusal)
         self.reserve = self._writer.reserve
-        self.reserve_batch = self._writer.reserve_batch
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
 

@@ -95,7 +95,9 @@ class Writer:
         self._pending_limit = position + self._config.pending_bytes_max
 
     def reserve(self, size_bytes: int) -> int:
-        """Return where a record of this size will lie; it must be appended at once.
+        """Return where a record of this size, or several side by side, will lie.
+
+        What was reserved must be appended at once.
 
         Errors: `NotLeader`, `PendingFull`, `DiskFull`, `EntryTooLarge`; nothing was appended then.
         """
@@ -108,15 +110,6 @@ class Writer:
             limit = self._config.pending_bytes_max
             raise PendingFull(position + size_bytes - self._pending_limit + limit, limit)
         return position
-
-    def reserve_batch(self, sizes: Sequence[int]) -> list[int]:
-        """Return where records will lie side by side, in one segment. Errors: as `reserve`."""
-        position = self.reserve(sum(sizes))
-        positions: list[int] = []
-        for size in sizes:
-            positions.append(position)
-            position += size
-        return positions
 
     def append(self, parts: Sequence[bytes], size_bytes: int) -> None:
         """Take the record that was reserved, given as buffers."""

@@ -16,7 +16,7 @@ MessageExtEncoder.
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -96,6 +96,7 @@ class CommitLog:
         """Make one; ``keys``: the index of keys, if there is one."""
         self._log = log
         self._reserve = log.reserve
+        self._header_bytes = log.header_bytes
         self._append = log.append
         self._queues = queues
         self._by_key = queues.by_key
@@ -182,7 +183,7 @@ class CommitLog:
         start = queue.next_offset
         now = self._timestamp()
         try:
-            physicals = self._log.reserve_batch(sizes)
+            physicals = self._reserve_all(sizes)
             records = self._batch_records(batch, queue, (sizes, physicals, now))
         except _REFUSALS as error:
             done(_refused(error), -1, [])
@@ -221,7 +222,7 @@ class CommitLog:
         offset, topic, flags = queue.next_offset, batch.topic, batch.sys_flag
         now = self._timestamp()
         try:
-            physicals = self._log.reserve_batch(sizes)
+            physicals = self._reserve_all(sizes)
             records = self._batch_records(batch, queue, (sizes, physicals, now))
         except _REFUSALS as error:
             _tell_each(dones, _refused(error))
@@ -239,6 +240,12 @@ class CommitLog:
         queue.next_offset = offset
         for one in own:
             self._add(one)
+
+    def _reserve_all(self, body_sizes: list[int]) -> list[int]:
+        """Return the physical offsets of bodies that will lie side by side. Errors: `_REFUSALS`."""
+        header_bytes = self._header_bytes
+        first = self._reserve(sum(body_sizes) + header_bytes * (len(body_sizes) - 1))
+        return list(accumulate((size + header_bytes for size in body_sizes[:-1]), initial=first))
 
     def _batch_sizes(self, batch: PutBatch, queue: "ConsumeQueue") -> list[int] | None:
         """Return the bytes of each record, None if one is outside the limits, or all together."""

@@ -82,7 +82,8 @@ def test_bodies_lie_where_it_was_promised(tmp_path):
             offset = node.reserve(size)
             index = node.append((b"%d" % (size % 7) * size,), size)
             promised[index] = offset
-        offsets = node.reserve_batch([7, 20000, 9])
+        first = node.reserve(7 + 20000 + 9 + 2 * 48)
+        offsets = [first, first + 7 + 48, first + 7 + 48 + 20000 + 48]
         indexes = node.append_batch([b"b" * size for size in (7, 20000, 9)])
         promised.update(zip(indexes, offsets, strict=True))
         assert list(indexes) == [8, 9, 10], "behind the leader's own and the seven"

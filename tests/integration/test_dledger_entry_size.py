@@ -46,7 +46,7 @@ async def largest_entry_is_replicated(path):
         with pytest.raises(EntryTooLarge):
             node.reserve(body_bytes + 1)
         with pytest.raises(EntryTooLarge):
-            node.reserve_batch([body_bytes // 2] * 3)
+            node.reserve(3 * (body_bytes // 2) + 2 * HEADER_BYTES)
         await group.append(1, body_bytes)
         await group.append(3)
         await group.settle()

@@ -51,9 +51,6 @@ class ListNode:
     def reserve(self, body_bytes: int) -> int:
         return 48
 
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        return [48 + sum(body_sizes[:i]) + 48 * i for i in range(len(body_sizes))]
-
     def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
         self.bodies.append(b"".join(parts))
         assert len(self.bodies[-1]) == body_bytes

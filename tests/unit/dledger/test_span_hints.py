@@ -181,7 +181,7 @@ def put_single(appender, known):
 
 
 def put_batch(appender, known, count):
-    appender.reserve_batch([400] * count)
+    appender.reserve(448 * count - 48)
     known += appender.append_batch([b"x" * 400] * count)
 
 
@@ -219,7 +219,7 @@ def test_spans_without_a_batch_and_short_ones_have_no_hint():
 def test_all_spans_of_a_batch_have_a_hint():
     appender, spans, known = noting_appender(span_bytes_max=1024)
     known.extend(range(8))
-    appender.reserve_batch([400] * 8)
+    appender.reserve(448 * 8 - 48)
     appender.append_batch([b"x" * 400] * 8)
     put_single(appender, known)
     appender.close_batch()

@@ -52,9 +52,6 @@ class FakeNode:
     def reserve(self, body_bytes: int) -> int:
         return 48
 
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        return [48 + sum(body_sizes[:i]) + 48 * i for i in range(len(body_sizes))]
-
     def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
         self.end_index += 1
         return self.end_index

@@ -186,7 +186,7 @@ class FakeNode:
         self.commit_index = -1
         self.refuse: Exception | None = None
         self.ahead: list[tuple[int, int]] = []
-        self.reserved: list[tuple[int, int]] = []
+        self.reserved = (0, 0)
         self.listener: ReplicatedLog | None = None
         self.reader = self
         self.hints: list[HintedSpan] = []
@@ -203,34 +203,29 @@ class FakeNode:
         position, _, body = self.entries[self.commit_index]
         return position + ENTRY_HEADER_BYTES + len(body)
 
-    def _place(self, sizes: Sequence[int]) -> int:
+    def _place(self, body_bytes: int) -> int:
         if self.refuse is not None:
             raise self.refuse
         if not self.is_leader:
             raise NotLeader(None)
-        needed = sum(sizes) + len(sizes) * ENTRY_HEADER_BYTES
         room = self.segment_bytes - self.end % self.segment_bytes
-        if needed + END_RECORD_BYTES > room:
+        if ENTRY_HEADER_BYTES + body_bytes + END_RECORD_BYTES > room:
             self.end += room
         return self.end
 
     def reserve(self, body_bytes: int) -> int:
-        return self.reserve_batch([body_bytes])[0]
-
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        position = self._place(body_sizes)
-        physicals = []
-        for size in body_sizes:
-            physicals.append(position + ENTRY_HEADER_BYTES)
-            position += ENTRY_HEADER_BYTES + size
-        self.reserved = list(zip(physicals, body_sizes, strict=True))
-        return physicals
+        position = self._place(body_bytes)
+        self.reserved = position, position + ENTRY_HEADER_BYTES + body_bytes
+        return position + ENTRY_HEADER_BYTES
 
     def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
         body = b"".join(parts)
-        physical, size = self.reserved.pop(0)
-        assert len(body) == body_bytes == size
-        return self.add(physical - ENTRY_HEADER_BYTES, self.term, body)
+        assert len(body) == body_bytes
+        position, limit = self.reserved
+        end = position + ENTRY_HEADER_BYTES + body_bytes
+        assert end <= limit, "append without reserve"
+        self.reserved = end, limit
+        return self.add(position, self.term, body)
 
     def append_batch(self, bodies: Sequence[bytes]) -> list[int]:
         return [self.append((body,), len(body)) for body in bodies]
@@ -315,7 +310,7 @@ class FakeNode:
         self.term += 1
         self.is_leader = True
         self.reserve(1)
-        position = self._place([200])
+        position = self._place(200)
         self.add(position, self.term, self.listener.noop_body(position + ENTRY_HEADER_BYTES))
         self.listener.on_role(Role.LEADER, self.term, "n0")
         if commit:

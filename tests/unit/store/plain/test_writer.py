@@ -69,9 +69,9 @@ def test_eight_bytes_always_stay_for_the_blank(log, spare, fits):
 
 def test_batch_lies_in_one_segment(log):
     log.put(body=b"x" * 3000)
-    sizes = [size_of(body=b"y" * 400)] * 3
-    positions = log.writer.reserve_batch(sizes)
-    assert positions == [SEGMENT, SEGMENT + sizes[0], SEGMENT + 2 * sizes[0]]
+    size = size_of(body=b"y" * 400)
+    assert log.writer.reserve(3 * size) == SEGMENT
+    positions = range(SEGMENT, SEGMENT + 3 * size, size)
     log.writer.append_batch([record(position, body=b"y" * 400) for position in positions])
     log.flush()
     assert len(log.entries()) == 4
