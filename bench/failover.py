@@ -13,8 +13,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 
@@ -26,6 +27,7 @@ from ledgermq.remoting.protocol.errors import Outcome, RemotingError
 CATCH_UP_TIMEOUT_S = 30.0
 PAUSE_S = 1.0
 TOPIC = "failover"
+Kind = TypeVar("Kind", bound=Cluster)
 QUEUES = 4
 BEHIND_MAX = 500
 """Entries by which replicas may differ that have caught up, since others send meanwhile."""
@@ -73,28 +75,43 @@ async def run(kills: int, senders: int) -> tuple[list[float], dict[str, int]]:
         await create_topic(cluster.namesrv_addr, TOPIC, QUEUES)
         config = ClientConfig(namesrv_addrs=(cluster.namesrv_addr,), group="failover_producer")
         async with Producer(config) as producer:
-            await until_acknowledged(producer, told)
-            others = [asyncio.create_task(send_on(producer, told)) for _ in range(senders)]
-            times = []
-            for number in range(kills):
-                times.append(await _one_kill(cluster, producer, told))
-                print(f"kill {number + 1}/{kills}: {times[-1] * 1e3:.0f} ms", flush=True)
-            for other in others:
-                other.cancel()
+            times = await kill_leaders(cluster, (producer, told), (kills, senders), _caught_up)
         found = await stored(config)
     return times, told.judge(found)
 
 
-async def _one_kill(cluster: Cluster, producer: Producer, told: Told) -> float:
-    leader = await asyncio.to_thread(cluster.leader)
-    cluster.kill(leader)
-    begin = time.perf_counter()
+async def kill_leaders(
+    cluster: Kind,
+    sender: tuple[Producer, Told],
+    counts: tuple[int, int],
+    recovered: Callable[[Kind], Awaitable[None]],
+) -> list[float]:
+    """Kill whoever leads, again and again; return how long sends took from then on, in seconds.
+
+    Args:
+        cluster: whose leader is killed.
+        sender: who sends, and what it was told.
+        counts: how many kills, and how many more send all the while.
+        recovered: waits until the next leader may be killed.
+    """
+    producer, told = sender
+    kills, senders = counts
     await until_acknowledged(producer, told)
-    took = time.perf_counter() - begin
-    await asyncio.to_thread(cluster.restart, leader)
-    await _until_caught_up(cluster)
-    await asyncio.sleep(PAUSE_S)
-    return took
+    others = [asyncio.create_task(send_on(producer, told)) for _ in range(senders)]
+    times: list[float] = []
+    for number in range(kills):
+        leader = await asyncio.to_thread(cluster.leader)
+        cluster.kill(leader)
+        begin = time.perf_counter()
+        await until_acknowledged(producer, told)
+        times.append(time.perf_counter() - begin)
+        await asyncio.to_thread(cluster.restart, leader)
+        await recovered(cluster)
+        await asyncio.sleep(PAUSE_S)
+        print(f"kill {number + 1}/{kills}: {times[-1] * 1e3:.0f} ms", flush=True)
+    for other in others:
+        other.cancel()
+    return times
 
 
 async def until_acknowledged(producer: Producer, told: Told) -> None:
@@ -125,7 +142,7 @@ async def stored(config: ClientConfig) -> set[int]:
     return numbers
 
 
-async def _until_caught_up(cluster: Cluster) -> None:
+async def _caught_up(cluster: Cluster) -> None:
     deadline = time.perf_counter() + CATCH_UP_TIMEOUT_S
     while time.perf_counter() < deadline:
         found = [await asyncio.to_thread(cluster.raft_status, n) for n in range(3)]

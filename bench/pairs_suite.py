@@ -35,19 +35,14 @@ SUITE = Suite(title="a master and its slave", aims=AIMS)
 
 def main(argv: Sequence[str] | None = None, run: Run | None = None) -> int:
     """Measure, print the table and the JSON; 1 if an aim was missed."""
-    options = parser().parse_args(argv)
-    found = SUITE.measure({part: COMMANDS[part] for part in options.part or COMMANDS}, run)
-    return SUITE.finish({}, found, options.json)
+    return SUITE.run(COMMANDS, parser().parse_args(argv), run)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    made = argparse.ArgumentParser(
+    return SUITE.parser(
         prog="ledgermq bench --pairs",
         description="A master and its slave: lag, catching up, and how long a switch by"
         " controllers takes. About five minutes in all.",
         epilog="Example: ledgermq bench --pairs --part lag --part switch",
     )
-    made.add_argument("--part", action="append", choices=COMMANDS, help="only this; repeatable")
-    made.add_argument("--json", default="", help="write the JSON to this file, not to the screen")
-    return made

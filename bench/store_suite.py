@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from bench.single_node import Kind
 from bench.suite import Aim, Run, Suite
 
-PARTS = ("queues", "reads", "start", "start-many", "index")
 AIMS = {
     "queues": (
         Aim("few_messages_per_s", 60_000),
@@ -34,27 +33,25 @@ SUITE = Suite(title="the store of one broker", aims=AIMS)
 def main(argv: Sequence[str] | None = None, run: Run | None = None) -> int:
     """Measure, print the table and the JSON; 1 if an aim was missed."""
     options = parser().parse_args(argv)
-    commands = {part: command(part, options) for part in options.part or PARTS}
+    commands = {part: command(part, options) for part in options.part or AIMS}
     found = SUITE.measure(commands, run)
     return SUITE.finish({"kind": options.kind}, found, options.json)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    made = argparse.ArgumentParser(
+    made = SUITE.parser(
         prog="ledgermq bench --store",
         description="What the store of one broker does in process: sends into many queues, reads"
         " of a backlog, cold starts on a long log, queries by key.",
         epilog="Example: ledgermq bench --store --part reads --json store.json",
     )
-    made.add_argument("--part", action="append", choices=PARTS, help="only this; repeatable")
     made.add_argument(
         "--kind", choices=[kind.value for kind in Kind], default="plain", help="which log"
     )
     made.add_argument("--queues", type=int, default=50_000, help="queues, where there are many")
     made.add_argument("--gib", type=float, default=10.0, help="log of the cold start")
     made.add_argument("--keys", type=int, default=10_000_000, help="keys of the index")
-    made.add_argument("--json", default="", help="write the JSON to this file, not to the screen")
     return made
 
 

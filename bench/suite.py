@@ -5,6 +5,7 @@ descriptors are those of the part alone. Aims stand beside the figures; what is 
 asserted: absolute figures depend on the machine and its neighbours.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -45,6 +46,24 @@ class Suite:
     title: str
     aims: Mapping[str, Sequence[Aim]]
     """By part; every part has a row, be it empty."""
+
+    def parser(self, prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
+        """Return the options that every suite has."""
+        made = argparse.ArgumentParser(prog=prog, description=description, epilog=epilog)
+        made.add_argument(
+            "--part", action="append", choices=self.aims, help="only this; repeatable"
+        )
+        made.add_argument(
+            "--json", default="", help="write the JSON to this file, not to the screen"
+        )
+        return made
+
+    def run(
+        self, commands: Mapping[str, list[str]], options: argparse.Namespace, run: Run | None
+    ) -> int:
+        """Measure the parts that were asked for; return 1 if an aim was missed."""
+        found = self.measure({part: commands[part] for part in options.part or commands}, run)
+        return self.finish({}, found, options.json)
 
     def measure(self, commands: Mapping[str, list[str]], run: Run | None) -> dict[str, Figures]:
         """Run parts in their order, and print their figures; ``commands``: arguments by part."""

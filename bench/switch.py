@@ -11,19 +11,17 @@ import asyncio
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
 
 from bench.catch_up import RECORD_BYTES, fill
-from bench.failover import TOPIC, Told, send_on, stored, summarize, until_acknowledged
+from bench.failover import TOPIC, Told, kill_leaders, stored, summarize
 from bench.pair import Controlled
 from bench.topics import create_topic
 from ledgermq.client import ClientConfig, Producer
 
-PAUSE_S = 1.0
 FILLED_TOPIC = "SwitchFilled"
 """Holds what was there before the first kill; the sends that are judged go to another."""
 
@@ -44,28 +42,13 @@ async def run(
             await fill(servers, FILLED_TOPIC, (mib << 20) // RECORD_BYTES)
         config = ClientConfig(namesrv_addrs=tuple(servers.split(";")), group="switch_producer")
         async with Producer(config) as producer:
-            await until_acknowledged(producer, told)
-            others = [asyncio.create_task(send_on(producer, told)) for _ in range(senders)]
-            times = []
-            for number in range(kills):
-                times.append(await _one_kill(cluster, producer, told))
-                print(f"kill {number + 1}/{kills}: {times[-1] * 1e3:.0f} ms", flush=True)
-            for other in others:
-                other.cancel()
+            times = await kill_leaders(cluster, (producer, told), (kills, senders), _in_sync)
         found = await stored(config)
     return times, told.judge(found)
 
 
-async def _one_kill(cluster: Controlled, producer: Producer, told: Told) -> float:
-    master = await asyncio.to_thread(cluster.leader)
-    cluster.kill(master)
-    begin = time.perf_counter()
-    await until_acknowledged(producer, told)
-    took = time.perf_counter() - begin
-    await asyncio.to_thread(cluster.restart, master)
+async def _in_sync(cluster: Controlled) -> None:
     await asyncio.to_thread(cluster.wait_in_sync)
-    await asyncio.sleep(PAUSE_S)
-    return took
 
 
 def main(argv: Sequence[str] | None = None) -> int:
