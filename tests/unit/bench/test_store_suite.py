@@ -39,7 +39,7 @@ def test_parts_run_in_their_order_with_their_options(tmp_path, capsys):
 
 
 def test_without_a_choice_all_parts_run():
-    modules = [f"bench.store_{part.removesuffix('-many')}" for part in store_suite.PARTS]
+    modules = [f"bench.store_{part.removesuffix('-many')}" for part in store_suite.AIMS]
     run, asked = fake({module: {} for module in modules})
     assert store_suite.main([], run) == 0
     assert [one[0] for one in asked] == modules
