@@ -61,6 +61,7 @@ from dledger.core.messages import (
 from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 from dledger.errors import CorruptEntry, DLedgerError
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
+from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES, Frame, encode_frame
 
 VERSION: Final = 1
@@ -150,6 +151,12 @@ _HEADERS: Final[dict[int, bytes]] = {
 }
 _FIELDS_AT: Final = HEAD.size
 _APPEND_HEADER: Final = _HEADERS[CODES[Append]]
+_APPEND_REST: Final = encode_frame(SERIALIZE_BINARY, _APPEND_HEADER)[4:]
+"""How the frame of an `Append` goes on behind its total: as every other one."""
+_APPEND_HEAD: Final = struct.Struct(f">i{len(_APPEND_REST)}s{_SUM.format[1:]}")
+_pack_append_head: Final = _APPEND_HEAD.pack
+_APPEND_HEAD_BYTES: Final = _APPEND_HEAD.size - 4
+"""What the total counts of it."""
 _APPEND_FIELDS: Final = struct.Struct(HEAD.format + _FIELDS[CODES[Append]].format[1:])
 _pack_span: Final = struct.Struct(">q" + _FIELDS[CODES[Append]].format[1:]).pack
 """Term and fields of an `Append` in one go."""
@@ -242,9 +249,11 @@ class PeerCodec:
             message.term, message.prev_index, message.prev_term, message.commit_index,
             span.first_index, span.last_index, span.term, self._sum,
         ) + names  # fmt: skip
-        total = _SUM.size + len(body) + len(data)
-        prefix = encode_frame(SERIALIZE_BINARY, _APPEND_HEADER, total, PEER_FRAME_BYTES_MAX)
-        return prefix + _SUM.pack(VERSION, len(names), 0, crc32(body)) + body, data
+        total = _APPEND_HEAD_BYTES + len(body) + len(data)
+        if total + 4 > PEER_FRAME_BYTES_MAX:
+            raise LocalProtocolError(f"frame of {total + 4} bytes exceeds {PEER_FRAME_BYTES_MAX}")
+        head = _pack_append_head(total, _APPEND_REST, VERSION, len(names), 0, crc32(body))
+        return head + body, data
 
     def _add_start(self, kind: type[Message], receiver: NodeId) -> tuple[bytes, bytes]:
         code = CODES[kind]
