@@ -30,7 +30,7 @@ class PlainGuard(Guard):
             name
             for name in victims
             if name in world.brokers()
-            and not world.layout.is_synced(name)
+            and not world.is_synced(name)
             and world.disk(name).unsynced() != (0, 0)
         ]
         return self.objection_to_loss(losing) if losing else ""

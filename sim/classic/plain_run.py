@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sim.faults.apply import Nemesis
 from sim.oracles.base import Violation
@@ -12,28 +12,10 @@ if TYPE_CHECKING:
 
     from sim.classic.plain_guard import PlainGuard
     from sim.classic.plain_world import PlainWorld
+    from sim.oracles.copies import Row
 
 Place = tuple[str, int, int]
 """Topic, queue id and queue offset."""
-
-
-class Row(Protocol):
-    """A message that the log has."""
-
-    @property
-    def queue(self) -> tuple[str, int]:
-        """Its topic and queue id."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Its place in the queue."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """What its producer calls it."""
-        ...
 
 
 class PlainRun:

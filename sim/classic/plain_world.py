@@ -59,6 +59,14 @@ class PlainWorld(NoGroup, Machines):
         """Return the hosts of producers and consumers."""
         return self._places.clients
 
+    @abstractmethod
+    def leader(self) -> str | None:
+        """Return the master, None while none runs."""
+
+    def is_synced(self, name: str) -> bool:
+        """Tell whether a broker promises only what it has synced."""
+        return self._places.is_synced(name)
+
     def begin_anew(self, name: str) -> None:
         """Take a log away, as an operator does where it is not its master's any more."""
         self.record.count("begun_anew")
