@@ -303,7 +303,7 @@ class Raft:
         state = self.state
         commit_index = state.log.commit_index
         if (
-            commit_index == state.delivered_index
+            commit_index <= state.delivered_index
             or self._in_flight is not None
             or self._has_other_work()
         ):
