@@ -37,6 +37,8 @@ from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
 from ledgermq.runtime.disk import NO_SPACE, File, read_ahead
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
+ENDS_MAX: Final = 64
+"""Spans of which it is remembered where they end."""
 _unpack_unit: Final = UNIT.unpack_from
 _unpack_place: Final = PLACE.unpack_from
 _unpack_header: Final = HEADER.unpack_from
@@ -82,6 +84,8 @@ class LogStore:
         """What is known to be damaged."""
         self.recent = RecentSpans()
         """What was written last, in memory."""
+        self._ends: dict[LogIndex, int] = {}
+        """Where the last entries of the spans end that were written last: commits stand there."""
         self.before_cut: Callable[[LogIndex], None] = _nothing
         """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
         self.on_synced: Callable[[LogIndex], None] = _nothing
@@ -145,8 +149,12 @@ class LogStore:
         else:
             self._data.write(position, [span.data for span in spans])
             self._write_units(first_index, b"".join([span.units for span in spans]))
+        ends = self._ends
         for span in spans:
             self.recent.add(span)
+            ends[span.last_index] = span.position + len(span.data)
+        while len(ends) > ENDS_MAX:
+            del ends[next(iter(ends))]
         self.last_index = last.last_index
         self.end_position = last.position + len(last.data)
 
@@ -184,6 +192,7 @@ class LogStore:
         self._erase_from(index, end_position)
 
     def _erase_from(self, index: LogIndex, position: int) -> None:
+        self._ends.clear()
         self.corruption.forget_from(index)
         self.recent.forget_from(index)
         try:
@@ -266,6 +275,7 @@ class LogStore:
 
     def restart(self, meta: SnapshotMeta) -> None:
         """Remove the whole log; it begins, empty, behind the snapshot. Errors: `FatalError`."""
+        self._ends.clear()
         self.corruption.forget_from(self.first_index)
         self.recent.forget_from(self.first_index)
         try:
@@ -384,6 +394,9 @@ class LogStore:
             return self.end_position
         if index < self.first_index:
             return self.first_position
+        end = self._ends.get(index)
+        if end is not None:
+            return end
         position, size, _ = self.entry(index)
         return position + size
 

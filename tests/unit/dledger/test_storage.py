@@ -19,6 +19,7 @@ from dledger.codec.properties import Checkpoint
 from dledger.core.model import HardState
 from dledger.errors import DamagedEntry, DiskFull, EntryTooLarge
 from dledger.storage.files import open_segments
+from dledger.storage.log_store import ENDS_MAX
 from dledger.storage.recovery import open_log_store
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
@@ -70,6 +71,20 @@ def test_entries_are_read_back(tmp_path):
     assert store.position_after(-1) == 0
     store.close()
     assert contents(open_store(tmp_path)) == found
+
+
+def test_what_is_remembered_of_ends_goes_with_what_is_cut(tmp_path):
+    store = fill(open_store(tmp_path), TERMS)
+    for index in range(len(TERMS)):
+        position, size, _ = store.entry(index)
+        assert store.position_after(index) == position + size
+    store.truncate(20)
+    fill(store, [6] * 200, size=123)
+    for index in range(store.first_index, store.last_index + 1):
+        position, size, _ = store.entry(index)
+        assert store.position_after(index) == position + size
+    assert len(store._ends) == ENDS_MAX
+    store.close()
 
 
 def test_no_entry_crosses_a_segment(tmp_path):
