@@ -13,9 +13,9 @@ import json
 import signal
 from collections.abc import Mapping
 
-from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec, controller_link_names
+from chaos.backends.base import ClusterFailed, ClusterSpec, controller_link_names
 from chaos.backends.local import INNER_HOST, POLL_S, LocalCluster, Node, exit_line
-from chaos.backends.pair import FOLLOWS_TIMEOUT_S, HA_SETTINGS, LocalPair
+from chaos.backends.pair import FOLLOWS_TIMEOUT_S, LocalPair
 from chaos.backends.ports import HOST, take_ports
 from chaos.backends.process import Child
 from chaos.net.wire import RAFT_STATUS, StatusConnection
@@ -145,23 +145,4 @@ class LocalControlled(LocalPair):
 
     def _write_config(self, node: Node) -> None:
         addresses = [f"{HOST}:{self._link_ports[f'{node.name}>{c}']}" for c in self.controllers]
-        settings = {
-            "brokerClusterName": "DefaultCluster",
-            "brokerName": self._spec.group,
-            "namesrvAddr": ";".join(self.name_server_addrs()),
-            "controllerAddr": ";".join(addresses),
-            "listenPort": str(node.port),
-            "haListenPort": str(node.raft_port),
-            "bindAddress": INNER_HOST,
-            "brokerIP1": INNER_HOST,
-            "brokerIP2": HOST,
-            "storePathRootDir": str(node.directory),
-            "flushDiskType": self._spec.flush,
-            "mappedFileSizeCommitLog": "67108864",
-            **HA_SETTINGS,
-            **CONTROLLED_SETTINGS,
-            **KEEP_THE_LOG,
-            **self._spec.settings,
-        }
-        node.config.parent.mkdir(parents=True, exist_ok=True)
-        node.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._write_settings(node, {"controllerAddr": ";".join(addresses), **CONTROLLED_SETTINGS})

@@ -108,11 +108,14 @@ class LocalPair(LocalCluster):
     def _write_config(self, node: Node) -> None:
         is_master = node.name == self._master
         master = "SYNC_MASTER" if self._spec.mode == SYNC_MASTER else "ASYNC_MASTER"
+        role = master if is_master else "SLAVE"
+        self._write_settings(node, {"brokerId": "0" if is_master else "1", "brokerRole": role})
+
+    def _write_settings(self, node: Node, of_role: Mapping[str, str]) -> None:
+        """Write the settings of a broker; ``of_role``: those that say what it is, or who does."""
         settings = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": self._spec.group,
-            "brokerId": "0" if is_master else "1",
-            "brokerRole": master if is_master else "SLAVE",
             "namesrvAddr": ";".join(self.name_server_addrs()),
             "listenPort": str(node.port),
             "haListenPort": str(node.raft_port),
@@ -123,6 +126,7 @@ class LocalPair(LocalCluster):
             "flushDiskType": self._spec.flush,
             "mappedFileSizeCommitLog": "67108864",
             **HA_SETTINGS,
+            **of_role,
             **KEEP_THE_LOG,
             **self._spec.settings,
         }
