@@ -224,7 +224,7 @@ def slaves_of(rows: list[Row]) -> list[Row]:
 def _health(row: Row) -> str:
     """Return "ok", or what is wrong with a broker by its own word."""
     if "error" in row:
-        return "no answer"
+        return "no role" if "has no role" in row["error"] else "no answer"
     if "following" in row and row["following"]["state"] not in FOLLOWING:
         return str(row["following"]["state"])
     if not row.get("leader"):

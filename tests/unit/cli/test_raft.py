@@ -54,6 +54,13 @@ def test_broker_that_does_not_answer_and_one_without_a_leader():
     assert [row["health"] for row in rows] == ["no answer", "no leader"]
 
 
+def test_broker_that_waits_for_controllers_has_no_role():
+    error = "a:1: answered with code 14: this broker has no role: there is no master"
+    rows = [{"address": "a:1", "error": error}]
+    validator(rows)
+    assert rows[0]["health"] == "no role"
+
+
 def master(mode, *slaves):
     return {"address": "a:1", "node": "a", "leader": "a", "mode": mode, "slaves": list(slaves)}
 
