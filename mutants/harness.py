@@ -20,6 +20,15 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="power-lost-without-a-difference",
+        breaks="A loss of power counts though nothing was waiting for a sync: a kill, no more.",
+        source="A fault that had no effect, and a verdict that rests on it.",
+        plant=patch(
+            "chaos.nemesis.power:PowerLoss.probe_after",
+            (" and bool(self.witness.during)", ""),
+        ),
+    ),
+    Mutant(
         name="modules-of-the-user",
         breaks="Processes of a run import from the current directory before they import ours.",
         source="python -m: the current directory comes first on the path.",

@@ -4,7 +4,6 @@ from typing import Final
 
 from chaos.catalogue.kinds import FaultEntry, Takes, Target
 
-_LIBRARY: Final = "a library between the broker and its disk"
 _COMPILER: Final = "a C compiler"
 _DIFFER: Final = "bytes that differ"
 _START: Final = "it is started again"
@@ -14,21 +13,22 @@ KINDS: Final = (
     FaultEntry(
         ids=("D1", "D4"), kind="disk.power_loss",
         title="unsynced writes are lost, torn or reordered", target=Target.BROKER,
-        witness=_DIFFER, undo=_START, simulator="power_loss", lacks=_LIBRARY, needs=_COMPILER,
+        witness=_DIFFER, undo=_START, simulator="power_loss", needs=_COMPILER,
+        nemesis="power_loss",
         recorded=("powerloss", "proc.powerloss", "disk.lose", "disk.unsynced", "disk.torn"),
         takes=Takes.UNSYNCED, spoils=True,
     ),
     FaultEntry(
         ids=("D1", "D4"), kind="disk.power_loss_all", title="the same, of all at once",
         target=Target.BROKERS, witness=_DIFFER, undo="they are started again",
-        simulator="power_loss_all", lacks=_LIBRARY, needs=_COMPILER, takes=Takes.UNSYNCED,
-        spoils=True,
+        simulator="power_loss_all", needs=_COMPILER, takes=Takes.UNSYNCED, spoils=True,
+        nemesis="power_loss_all",
     ),
     FaultEntry(
         ids=("D2",), kind="disk.lie", title="syncs return and did nothing", target=Target.BROKER,
         witness="syncs counted; shows only with a loss of power", undo="syncs work",
-        simulator="lying_sync", lacks=_LIBRARY, needs=_COMPILER, recorded=("disk.lie",),
-        takes=Takes.SYNCED,
+        simulator="lying_sync", needs=_COMPILER, recorded=("disk.lie",), takes=Takes.SYNCED,
+        forgets=True, nemesis="lie",
     ),
     FaultEntry(
         ids=("D3", "D6"), kind="disk.eio", title="a sync fails once; reads or writes fail",

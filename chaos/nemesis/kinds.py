@@ -14,11 +14,13 @@ from chaos.nemesis.controllers import cut_controllers, of_controllers
 from chaos.nemesis.disk import damage
 from chaos.nemesis.limits import Descriptors, Starve
 from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut_one_way, isolate
+from chaos.nemesis.power import loses_power
 from chaos.nemesis.process import Kill, Pause
 from chaos.nemesis.restarts import CrashLoop, RestartAll, Rolling, Stop
 from chaos.nemesis.shaping import shape_name_servers, shape_peers
 from chaos.nemesis.shimmed import shimmed
 from chaos.net.rules import CODES
+from chaos.shim.unsynced import Loss
 
 ROLES: Final = ("leader", "follower", "other", "any", "all")
 """Names of nodes in a plan: bound by a look. ``any`` is drawn, ``all`` stands for every broker."""
@@ -103,6 +105,18 @@ def _library(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
     return Kind(make=shimmed(kind), parameters=parameters, method="LD_PRELOAD", shimmed=True)
 
 
+def _power(kind: str, targets: tuple[int, int]) -> Kind:
+    parameters: dict[str, Bounds | OneOf] = {
+        "what": OneOf(tuple(loss.value for loss in Loss)),
+        "noted_ms": Bounds(1_000, 50, 60_000),
+        "slow_ms": Bounds(0, 0, 1_000),
+    }
+    made = loses_power(kind)
+    return Kind(
+        make=made, targets=targets, parameters=parameters, method="LD_PRELOAD", shimmed=True
+    )
+
+
 def _of_name_servers(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
     made = shape_name_servers(kind)
     return Kind(make=made, targets=(1, 3), parameters=parameters, every_link=True)
@@ -149,6 +163,9 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "spoil": Kind(make=damage("spoil"), method=_FILES),
     "eio": _library("eio", {"of": OneOf(("sync", "write")), "times": Bounds(1, 1, 1_000_000)}),
     "full": _library("full", {}),
+    "lie": _library("lie", {}),
+    "power_loss": _power("power_loss", (1, 1)),
+    "power_loss_all": _power("power_loss_all", _SOME),
     "slow": _library("slow", {"ms": Bounds(50, 1, 10_000)}),
     "hang": _library("hang", {}),
     "clock_jump": _library("clock_jump", {"ms": Bounds(-30_000, -1e9, 1e9)}),

@@ -48,6 +48,7 @@ HOW: Final[Mapping[str, _How]] = {
         lambda _p: {"write_errno": errno.ENOSPC, "write_fails": WITHOUT_END},
         lambda _p: "writes_failed",
     ),
+    "lie": _How(lambda _p: {"lies": 1}, lambda _p: "syncs_lied"),
     "slow": _How(lambda p: {"delay_us": int(float(p["ms"]) * 1000)}, lambda _p: "delayed"),
     "hang": _How(lambda _p: {"delay_us": HANG_US}, lambda _p: "delayed"),
     "clock_jump": _How(

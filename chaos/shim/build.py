@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).with_name("faults.c")
+SOURCES: Final = tuple(Path(__file__).with_name(name) for name in ("faults.c", "unsynced.c"))
 COMPILERS: Final = ("cc", "gcc", "clang")
 TIMEOUT_S: Final = 60.0
 
@@ -28,7 +28,8 @@ def build(target: Path) -> None:
     if found is None:
         raise NotBuilt("there is no C compiler (cc, gcc, clang): install one")
     target.parent.mkdir(parents=True, exist_ok=True)
-    command = [found, "-shared", "-fPIC", "-O2", "-o", str(target), str(SOURCE), "-ldl"]
+    sources = map(str, SOURCES)
+    command = [found, "-shared", "-fPIC", "-O2", "-o", str(target), *sources, "-ldl"]
     try:
         done = subprocess.run(  # noqa: S603 - a compiler on the path, and our own source
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

@@ -1,21 +1,27 @@
 """Commands to the library in a broker's process, and its counts: one mapped file for each broker.
 
-Layout, native order, signed 64 bits each; that of ``struct control`` in faults.c:
+Layout, native order, signed 64 bits each; that of ``struct control`` in shim.h:
 
-======  ==================================================
-offset  field
-======  ==================================================
-0       what syncs fail with (errno), 0: they do not
-8       how many more of them do
-16, 24  the same of writes
-32      how long each sync and write takes longer, us
-40      by how much the wall clock is wrong, ns
-48      for how long it is wrong, and right, in turn, ns; 0: always wrong
-56      by how much all clocks go faster, millionths
-64, 72  syncs, writes that failed
-80      calls that were made to wait
-88      wrong times that were told
-======  ==================================================
+========  ==================================================
+offset    field
+========  ==================================================
+0         what syncs fail with (errno), 0: they do not
+8         how many more of them do
+16, 24    the same of writes
+32        how long each sync and write takes longer, us
+40        by how much the wall clock is wrong, ns
+48        for how long it is wrong, and right, in turn, ns; 0: always wrong
+56        by how much all clocks go faster, millionths
+64        whether what is written is noted until it is synced
+72        whether syncs return and do nothing
+80        how long each sync takes longer, us
+88, 96    syncs, writes that failed
+104       calls that were made to wait
+112       wrong times that were told
+120       syncs that did nothing
+128       where the next note begins in the journal
+136       changes that could not be noted
+========  ==================================================
 """
 
 import mmap
@@ -26,9 +32,12 @@ from typing import Final
 
 COMMANDS: Final = (
     "sync_errno", "sync_fails", "write_errno", "write_fails", "delay_us", "skew_ns", "strobe_ns",
-    "drift_ppm",
+    "drift_ppm", "notes", "lies", "sync_us",
 )  # fmt: skip
-COUNTS: Final = ("syncs_failed", "writes_failed", "delayed", "times_told")
+COUNTS: Final = (
+    "syncs_failed", "writes_failed", "delayed", "times_told", "syncs_lied", "notes_end",
+    "notes_lost",
+)  # fmt: skip
 _FIELDS: Final = {name: 8 * at for at, name in enumerate((*COMMANDS, *COUNTS))}
 _NUMBER: Final = struct.Struct("=q")
 SIZE: Final = 4096
@@ -54,6 +63,21 @@ class Control:
             at = _FIELDS[name]
             self._map[at : at + 8] = _NUMBER.pack(value)
 
+    def begin_notes(self) -> None:
+        """Have what is written from now on noted until it is synced; what was noted is forgotten.
+
+        While syncs lie all of it is noted already, and stays.
+        """
+        if not self._read("lies") and not self._read("notes"):
+            at = _FIELDS["notes_end"]
+            self._map[at : at + 8] = _NUMBER.pack(0)
+        self.command(notes=1)
+
+    @property
+    def journal(self) -> Path:
+        """The file of the notes; see `chaos.shim.unsynced`."""
+        return self.path.with_name(f"{self.path.name}.unsynced")
+
     def lift(self) -> None:
         """Set all commands to nothing; idempotent."""
         self.command(**dict.fromkeys(COMMANDS, 0))
@@ -61,4 +85,7 @@ class Control:
     def count(self, name: str) -> int:
         """Return a count."""
         assert name in COUNTS, name
+        return self._read(name)
+
+    def _read(self, name: str) -> int:
         return int(_NUMBER.unpack_from(self._map, _FIELDS[name])[0])

@@ -6,16 +6,13 @@
  *
  * Calls go to the C library unless a fault takes them: dlsym(RTLD_NEXT), see dlsym(3), ld.so(8).
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "shim.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,42 +22,28 @@
 #include <time.h>
 #include <unistd.h>
 
-struct control {
-    /* Commands, written by the harness. */
-    _Atomic int64_t sync_errno;  /* what syncs fail with; 0: they do not */
-    _Atomic int64_t sync_fails;  /* how many more of them do */
-    _Atomic int64_t write_errno; /* the same of writes */
-    _Atomic int64_t write_fails;
-    _Atomic int64_t delay_us;    /* how long each sync and write takes longer */
-    _Atomic int64_t skew_ns;     /* by how much the wall clock is wrong */
-    _Atomic int64_t strobe_ns;   /* it is wrong and right in turn, for so long each */
-    _Atomic int64_t drift_ppm;   /* by how much all clocks go faster */
-    /* Counts, written here. */
-    _Atomic int64_t syncs_failed;
-    _Atomic int64_t writes_failed;
-    _Atomic int64_t delayed;
-    _Atomic int64_t times_told;  /* wrong ones */
-};
-
-static struct control *control;
+struct control *shim_control;
+char shim_journal[PATH_MAX];
 static char root[PATH_MAX];
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("LEDGERMQ_SHIM"), *under = getenv("LEDGERMQ_SHIM_ROOT");
-    if (path == NULL || under == NULL || strlen(under) >= sizeof root - 1)
+    if (path == NULL || under == NULL || strlen(under) >= sizeof root - 1
+        || strlen(path) >= sizeof shim_journal - sizeof ".unsynced")
         return;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = NEXT(open)(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return;
-    void *found = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *found = mmap(NULL, sizeof *shim_control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (found == MAP_FAILED)
         return;
     strcpy(root, under);
-    control = found;
+    sprintf(shim_journal, "%s.unsynced", path);
+    shim_control = found;
 }
 
-static int is_ours(int fd) {
+int shim_is_ours(int fd) {
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t size = readlink(link, path, sizeof path - 1);
@@ -69,11 +52,11 @@ static int is_ours(int fd) {
 }
 
 /* Waits as long as it is told to, in parts, so that a fault that is lifted ends the wait. */
-static void wait_a_while(void) {
-    int64_t left = atomic_load(&control->delay_us);
+static void wait_a_while(_Atomic int64_t *told_us) {
+    int64_t left = atomic_load(told_us);
     if (left > 0)
-        atomic_fetch_add(&control->delayed, 1);
-    while (left > 0 && atomic_load(&control->delay_us) > 0) {
+        atomic_fetch_add(&shim_control->delayed, 1);
+    while (left > 0 && atomic_load(told_us) > 0) {
         int64_t part = left < 20000 ? left : 20000;
         struct timespec pause = {.tv_sec = 0, .tv_nsec = part * 1000};
         nanosleep(&pause, NULL);
@@ -96,50 +79,84 @@ static int fails(_Atomic int64_t *code, _Atomic int64_t *left, _Atomic int64_t *
 }
 
 static int is_on(void) {
-    return control != NULL
-        && (atomic_load(&control->sync_errno) || atomic_load(&control->write_errno)
-            || atomic_load(&control->delay_us));
+    return shim_control != NULL
+        && (atomic_load(&shim_control->sync_errno) || atomic_load(&shim_control->write_errno)
+            || atomic_load(&shim_control->delay_us));
 }
 
 static int sync_fails(int fd) {
-    if (!is_on() || !is_ours(fd))
+    if (!is_on() || !shim_is_ours(fd))
         return 0;
-    wait_a_while();
-    return fails(&control->sync_errno, &control->sync_fails, &control->syncs_failed);
+    wait_a_while(&shim_control->delay_us);
+    return fails(&shim_control->sync_errno, &shim_control->sync_fails, &shim_control->syncs_failed);
 }
 
 static int write_fails(int fd) {
-    if (!is_on() || !is_ours(fd))
+    if (!is_on() || !shim_is_ours(fd))
         return 0;
-    wait_a_while();
-    return fails(&control->write_errno, &control->write_fails, &control->writes_failed);
+    wait_a_while(&shim_control->delay_us);
+    return fails(&shim_control->write_errno, &shim_control->write_fails, &shim_control->writes_failed);
 }
 
-#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+static int lies_to(int fd) {
+    if (shim_control == NULL || !atomic_load(&shim_control->lies) || !shim_is_ours(fd))
+        return 0;
+    atomic_fetch_add(&shim_control->syncs_lied, 1);
+    return 1;
+}
 
-int fsync(int fd) { return sync_fails(fd) ? -1 : NEXT(fsync)(fd); }
-int fdatasync(int fd) { return sync_fails(fd) ? -1 : NEXT(fdatasync)(fd); }
+static int synced(int fd, int (*sync)(int)) {
+    if (shim_control != NULL && atomic_load(&shim_control->sync_us) && shim_is_ours(fd))
+        wait_a_while(&shim_control->sync_us);
+    if (sync_fails(fd))
+        return -1;
+    if (lies_to(fd))
+        return 0;
+    int64_t begun = shim_begin_sync(fd);
+    int failed = sync(fd);
+    if (!failed)
+        shim_end_sync(fd, begun);
+    return failed;
+}
+
+int fsync(int fd) { return synced(fd, NEXT(fsync)); }
+int fdatasync(int fd) { return synced(fd, NEXT(fdatasync)); }
+
+static size_t bytes_of(const struct iovec *parts, int count) {
+    size_t size = 0;
+    for (int at = 0; at < count; at++)
+        size += parts[at].iov_len;
+    return size;
+}
+
+#define WRITTEN(at, size, call)                       \
+    if (write_fails(fd))                              \
+        return -1;                                    \
+    int begun = shim_begin_change(fd, at, size);      \
+    ssize_t written = call;                           \
+    shim_end_change(begun);                           \
+    return written
 
 ssize_t write(int fd, const void *data, size_t size) {
-    return write_fails(fd) ? -1 : NEXT(write)(fd, data, size);
+    WRITTEN(-1, size, NEXT(write)(fd, data, size));
 }
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
-    return write_fails(fd) ? -1 : NEXT(pwrite)(fd, data, size, at);
+    WRITTEN(at, size, NEXT(pwrite)(fd, data, size, at));
 }
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
-    return write_fails(fd) ? -1 : NEXT(pwrite64)(fd, data, size, at);
+    WRITTEN(at, size, NEXT(pwrite64)(fd, data, size, at));
 }
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
-    return write_fails(fd) ? -1 : NEXT(pwritev)(fd, parts, count, at);
+    WRITTEN(at, bytes_of(parts, count), NEXT(pwritev)(fd, parts, count, at));
 }
 ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
-    return write_fails(fd) ? -1 : NEXT(pwritev64)(fd, parts, count, at);
+    WRITTEN(at, bytes_of(parts, count), NEXT(pwritev64)(fd, parts, count, at));
 }
 ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
-    return write_fails(fd) ? -1 : NEXT(pwritev2)(fd, parts, count, at, flags);
+    WRITTEN(at, bytes_of(parts, count), NEXT(pwritev2)(fd, parts, count, at, flags));
 }
 ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, int flags) {
-    return write_fails(fd) ? -1 : NEXT(pwritev64v2)(fd, parts, count, at, flags);
+    WRITTEN(at, bytes_of(parts, count), NEXT(pwritev64v2)(fd, parts, count, at, flags));
 }
 
 static int64_t nanoseconds(const struct timespec *told) {
@@ -161,7 +178,7 @@ static int64_t gain(int64_t passed, int64_t ppm) {
 static int64_t gained(int64_t now) {
     static atomic_flag busy = ATOMIC_FLAG_INIT;
     static int64_t since, speed, kept;
-    int64_t wanted = atomic_load(&control->drift_ppm);
+    int64_t wanted = atomic_load(&shim_control->drift_ppm);
     while (atomic_flag_test_and_set(&busy))
         ;
     if (wanted != speed) {
@@ -180,15 +197,15 @@ static int64_t wrong_by(clockid_t clock, const struct timespec *told, int *drift
     int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
     int is_steady = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
     struct timespec steady = *told;
-    if (control == NULL || !(is_wall || is_steady))
+    if (shim_control == NULL || !(is_wall || is_steady))
         return 0;
     if (is_wall && NEXT(clock_gettime)(CLOCK_MONOTONIC, &steady))
         return 0;
     int64_t now = nanoseconds(&steady), ahead = gained(now);
-    *drifts = atomic_load(&control->drift_ppm) != 0;
+    *drifts = atomic_load(&shim_control->drift_ppm) != 0;
     if (is_steady)
         return ahead;
-    int64_t skew = atomic_load(&control->skew_ns), turn = atomic_load(&control->strobe_ns);
+    int64_t skew = atomic_load(&shim_control->skew_ns), turn = atomic_load(&shim_control->strobe_ns);
     if (turn > 0 && now / turn % 2)
         skew = 0;
     return skew + (*drifts ? ahead : 0);
@@ -203,7 +220,7 @@ int clock_gettime(clockid_t clock, struct timespec *told) {
         told->tv_nsec = wrong % 1000000000;
         /* What a drift has left behind is no wrong time any more. */
         if (drifts || clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
-            atomic_fetch_add(&control->times_told, 1);
+            atomic_fetch_add(&shim_control->times_told, 1);
     }
     return failed;
 }
@@ -216,7 +233,7 @@ int clock_gettime(clockid_t clock, struct timespec *told) {
 #define FAR_S 1000000000 /* Later than that by a monotonic clock waits for ever. */
 
 static int64_t true_span(int64_t span) {
-    int64_t ppm = control == NULL ? 0 : atomic_load(&control->drift_ppm);
+    int64_t ppm = shim_control == NULL ? 0 : atomic_load(&shim_control->drift_ppm);
     return (int64_t)((__int128)span * 1000000 / (1000000 + ppm));
 }
 
@@ -228,7 +245,7 @@ static int true_ms(int ms) {
 /* When the true monotonic clock will tell what ours tells at a deadline. */
 static struct timespec true_deadline(const struct timespec *wanted) {
     struct timespec told;
-    if (control == NULL || wanted->tv_sec >= FAR_S || NEXT(clock_gettime)(CLOCK_MONOTONIC, &told))
+    if (shim_control == NULL || wanted->tv_sec >= FAR_S || NEXT(clock_gettime)(CLOCK_MONOTONIC, &told))
         return *wanted;
     int64_t now = nanoseconds(&told), left = nanoseconds(wanted) - now - gained(now);
     return timespec_of(left > 0 ? now + true_span(left) : now);
