@@ -81,9 +81,10 @@ class PowerLoss:
             raise ClusterFailed(f"{node}: not all that was written could be noted")
         control.lift()
         end = control.count("notes_end")
-        return lose_power(
-            self._roots[node], control.journal, end, Loss(self._parameters["what"]), stream
-        )
+        loss = Loss(self._parameters["what"])
+        differ = lose_power(self._roots[node], control.journal, end, loss, stream)
+        control.journal.unlink(missing_ok=True)  # the process that wrote it is gone
+        return differ
 
     async def probe_during(self) -> None:
         """See that they are gone; the files say how many bytes differ."""

@@ -69,8 +69,9 @@ class Control:
         While syncs lie all of it is noted already, and stays.
         """
         if not self._read("lies") and not self._read("notes"):
-            at = _FIELDS["notes_end"]
-            self._map[at : at + 8] = _NUMBER.pack(0)
+            for name in ("notes_end", "notes_lost"):
+                at = _FIELDS[name]
+                self._map[at : at + 8] = _NUMBER.pack(0)
         self.command(notes=1)
 
     @property

@@ -114,6 +114,7 @@ def test_a_witness_that_asks_for_no_difference_is_found_out(world):
 def test_what_could_not_be_noted_is_told_and_nothing_is_taken(world):
     fault = make(world, "power_loss", "n0")
     control = world.shim("n0")
+    control.command(lies=1)  # so that what was noted before is kept
     raw = bytearray(control.path.read_bytes())
     raw[136:144] = (1).to_bytes(8, "little")
     with control.path.open("r+b") as file:
