@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.processes import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcesses, wait_for_port
+from bench.processes import (
+    LOOPBACK,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    ServerProcesses,
+    wait_for_port,
+)
 from chaos.backends.ports import take_port_block
 
 GROUP = "BenchGroup"
@@ -32,12 +38,24 @@ class Cluster(ServerProcesses):
     """
 
     def __init__(
-        self, home: Path, *, replicas: int, sync_flush: bool, settings: Sequence[str] = ()
+        self,
+        home: Path,
+        *,
+        replicas: int,
+        sync_flush: bool,
+        settings: Sequence[str] = (),
+        host: str = LOOPBACK,
     ) -> None:
-        """See `ServerProcesses`; ``settings`` are more lines for each broker's configuration."""
+        """See `ServerProcesses`.
+
+        ``settings`` are more lines for each broker's configuration; ``host`` is where all of them
+        listen, an address of IPv6, too.
+        """
         super().__init__(home, replicas=replicas, sync_flush=sync_flush)
         self.ports: list[int] = []
         self._settings = settings
+        self._host = host
+        self._named = f"[{host}]" if ":" in host else host
 
     def kill(self, node: int) -> None:
         """SIGKILL one broker and reap it."""
@@ -53,7 +71,7 @@ class Cluster(ServerProcesses):
         """Start a killed broker again on its store and wait until it listens."""
         conf = str(self._home / f"n{node}.conf")
         self.brokers[node] = self._spawn("broker", ["-c", conf], f"n{node}")
-        wait_for_port(self.ports[node], self.brokers[node])
+        wait_for_port(self.ports[node], self.brokers[node], self._host)
 
     def store(self, node: int) -> Path:
         """Return the directory of a broker."""
@@ -61,11 +79,11 @@ class Cluster(ServerProcesses):
 
     def raft_status(self, node: int) -> dict[str, Any] | None:
         """Return a broker's own view of its Raft state; None where it does not answer."""
-        return _ask(self.ports[node], RAFT_STATUS)
+        return _ask(self._host, self.ports[node], RAFT_STATUS)
 
     def applied(self, node: int) -> int:
         """Return up to where a broker alone, a master or a slave has dispatched; 0: no answer."""
-        answer = _ask(self.ports[node], READ_INDEX)
+        answer = _ask(self._host, self.ports[node], READ_INDEX)
         return 0 if answer is None else int(answer["applied"]) + 1
 
     def leader(self) -> int:
@@ -97,13 +115,14 @@ class Cluster(ServerProcesses):
             conf.write_text(self._broker_conf(node), encoding="utf-8")
             self.brokers.append(self._spawn("broker", ["-c", str(conf)], f"n{node}"))
         for port, process in zip(self.ports, self.brokers, strict=True):
-            wait_for_port(port, process)
+            wait_for_port(port, process, self._host)
 
     def _start_name_servers(self, port: int) -> None:
         """Start the one that there is."""
-        self.namesrv_addr = f"127.0.0.1:{port}"
-        self._name_servers.append(self._spawn("namesrv", ["-p", str(port)]))
-        wait_for_port(port, self._name_servers[0])
+        self.namesrv_addr = f"{self._named}:{port}"
+        words = ["-p", str(port), "--property", f"bindAddress={self._host}"]
+        self._name_servers.append(self._spawn("namesrv", words))
+        wait_for_port(port, self._name_servers[0], self._host)
 
     def _broker_conf(self, node: int) -> str:
         lines = [
@@ -111,7 +130,7 @@ class Cluster(ServerProcesses):
             f"brokerName={GROUP}",
             f"namesrvAddr={self.namesrv_addr}",
             f"listenPort={self.ports[node]}",
-            "brokerIP1=127.0.0.1",
+            f"brokerIP1={self._host}",
             f"storePathRootDir={self.store(node)}",
             f"flushDiskType={self._flush}",
             *self._settings,
@@ -124,7 +143,7 @@ class Cluster(ServerProcesses):
         """Return the lines that say how the brokers replicate."""
         if self._replicas == 1:
             return []
-        peers = ";".join(f"n{i}-127.0.0.1:{port + 1}" for i, port in enumerate(self.ports))
+        peers = ";".join(f"n{i}-{self._named}:{port + 1}" for i, port in enumerate(self.ports))
         return [
             "enableDLegerCommitLog=true",
             f"dLegerGroup={GROUP}",
@@ -143,13 +162,13 @@ class Cluster(ServerProcesses):
             )
 
 
-def _ask(port: int, code: int) -> dict[str, Any] | None:
+def _ask(host: str, port: int, code: int) -> dict[str, Any] | None:
     header = (
         b'{"code":%d,"flag":0,"language":"OTHER","opaque":1,'
         b'"serializeTypeCurrentRPC":"JSON","version":407}' % code
     )
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as link:
+        with socket.create_connection((host, port), timeout=1.0) as link:
             link.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
             with link.makefile("rb") as stream:
                 (total,) = struct.unpack(">i", stream.read(4))

@@ -11,6 +11,7 @@ from typing import Self
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
+LOOPBACK = "127.0.0.1"
 
 
 class ServerProcesses(ABC):
@@ -70,7 +71,7 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], host: str = LOOPBACK) -> None:
     """Wait until ``process`` listens on a loopback port.
 
     Raises:
@@ -80,9 +81,10 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"process ended with code {process.returncode} before listening")
-        with socket.socket() as probe:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
             probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return
         time.sleep(0.05)
-    raise RuntimeError(f"nothing listens on 127.0.0.1:{port} after {START_TIMEOUT_S:.0f} s")
+    raise RuntimeError(f"nothing listens on {host}, port {port}, after {START_TIMEOUT_S:.0f} s")

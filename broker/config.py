@@ -35,6 +35,7 @@ from store.results import PutStatus
 PORT_MAX: Final = 65_535
 GIB: Final = 1024**3
 ALL_HOSTS: Final = "0.0.0.0"  # noqa: S104 - a server that is told to
+ALL_HOSTS_V6: Final = "::"
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -302,18 +303,24 @@ class BrokerConfig(ControllerSettings):
 
     @property
     def listen_host(self) -> str:
-        """Address to listen on: all of this machine if it is told one that others reach."""
+        """Address to listen on: all of this machine if it is told one that others reach.
+
+        Of IPv6 where clients are told such an address: they connect by that.
+        """
         if self.bind_address:
             return self.bind_address
         told = [self.broker_ip1, self.broker_ip2 or "localhost", *self.peer_hosts]
-        return ALL_HOSTS if any(not is_loopback(host) for host in told) else LOOPBACK
+        is_v6 = ":" in self.broker_ip1
+        if any(not is_loopback(host) for host in told):
+            return ALL_HOSTS_V6 if is_v6 else ALL_HOSTS
+        return self.broker_ip1 if is_v6 else LOOPBACK
 
     @property
     def peer_hosts(self) -> list[str]:
         """Where the members of the group are, this one included; none without a group."""
         if not self.enable_dledger:
             return []
-        return [address.rpartition(":")[0] for address in self._peers().values()]
+        return [parse_address(address)[0] for address in self._peers().values()]
 
     @property
     def security(self) -> SecuritySettings:
