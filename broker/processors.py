@@ -244,7 +244,8 @@ def _build_transactions(core: Core) -> Transactions:
 
 def _build_door(core: Core, transactions: Transactions) -> Door:
     config = core.config
-    rewriter = PropertyRewriter(config.broker_cluster_name, _unique_ids(core))
+    name = config.broker_cluster_name
+    rewriter = PropertyRewriter(name, _unique_ids(core), core.clock.wall_ms)
     levels = len(config.delay_levels_ms)
     return Door(rewriter, config.max_message_bytes, levels, transactions.let_in)
 

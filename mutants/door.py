@@ -51,8 +51,20 @@ DOOR: Final = (
         breaks="A message with RocketMQ 5's time of delivery is taken, and delivered at once.",
         source="RocketMQ 4.9.7 takes it so.",
         plant=patches(
-            patch("broker.sends.properties:_make_plan", ("if key in TIMERS", "if not key")),
+            patch("broker.sends.properties:_make_plan", ("name in TIMERS", "not name")),
             patch("broker.sends.door:_check", ('if b"TIMER_DEL" in joined', "if not joined")),
+        ),
+    ),
+    Mutant(
+        name="timer-of-any-text",
+        breaks="A time of delivery that is no number is one that has come.",
+        source="RocketMQ 4.9.7 takes it so; 5.3.3 refuses it.",
+        plant=patch(
+            "broker.sends.rules:check_timer",
+            (
+                "if not _INT64.fullmatch(held[name]):",
+                "if not held[name].isdigit():\n        return\n    if False:",
+            ),
         ),
     ),
     Mutant(

@@ -23,9 +23,9 @@ from broker.sends.rules import (
     UNCHECKED_KEYS_BYTES,
     Refused,
     check_keys,
+    check_timer,
     client_flags,
     level_of,
-    timed,
 )
 from broker.sends.schedule import scheduled
 from broker.state.topic_config import RETRY_PREFIX
@@ -149,7 +149,7 @@ def _columns(rewriter: PropertyRewriter, suffix: bytes, body: bytes) -> Columns:
             f"for each message, the limit is {BATCH_PROPERTIES_BYTES_MAX}"
         )
     texts, joined = _texts(own, suffix)
-    _check(texts, joined)
+    _check(texts, joined, rewriter.now_ms)
     if b"TAGS\x01" not in joined:
         return Columns(flags, bodies, texts, [0] * len(texts))
     return Columns(flags, bodies, texts, rewriter.tags_codes_of(texts))
@@ -173,7 +173,7 @@ def _texts(own: Sequence[bytes], suffix: bytes) -> tuple[list[bytes], bytes]:
     return texts, joined
 
 
-def _check(texts: Sequence[bytes], joined: bytes) -> None:
+def _check(texts: Sequence[bytes], joined: bytes, now_ms: Callable[[], int]) -> None:
     if max(map(len, texts)) > PROPERTIES_BYTES_MAX:
         raise Refused
     if b"DELAY\x01" in joined or b"TRAN_MSG\x01" in joined:
@@ -183,10 +183,10 @@ def _check(texts: Sequence[bytes], joined: bytes) -> None:
             if delay_level or (name == b"TRAN_MSG" and value.lower() == b"true"):
                 raise Refused("the batch is illegal: delayed or transaction messages")
     if b"TIMER_DEL" in joined:
-        for item in joined.split(_SEPARATOR):
-            name = item.partition(b"\x01")[0]
-            if name in TIMERS:
-                raise timed(name)
+        for text in texts:
+            items = text.split(_SEPARATOR)
+            if any(item.partition(b"\x01")[0] in TIMERS for item in items):
+                check_timer(items, now_ms())
     if len(joined) > UNCHECKED_KEYS_BYTES:
         check_keys(joined)
 

@@ -33,7 +33,7 @@ from broker.limits import (
     SUFFIXES_MAX,
     TAGS_REMEMBERED_MAX,
 )
-from broker.sends.rules import TIMERS, Refused, level_of, timed
+from broker.sends.rules import TIMERS, Refused, check_timer, level_of
 from ledgermq.remoting.protocol.properties import java_string_hash
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class _Plan(msgspec.Struct):
     tags: int
     delay: int
     transaction: int
-    #: Name of a property that asks for a time of delivery, empty without.
-    timer: bytes
+    #: Whether a property asks for a time of delivery.
+    timer: bool
     generate_unique: bool
     shape: _Shape | None = None
     #: Whether the shape was made, which happens when names come for the second time.
@@ -108,11 +108,27 @@ class PropertyRewriter:
     Args:
         cluster_name: value of the CLUSTER property.
         unique_id: gives the text of a new UNIQ_KEY, called only for messages that have none.
+        now_ms: the wall clock, asked only for messages with a time of delivery; without one, any is
+            to come.
     """
 
-    __slots__ = ("_cluster", "_plans", "_recent", "_suffixes", "_tags_codes", "_unique_id")
+    __slots__ = (
+        "_cluster",
+        "_plans",
+        "_recent",
+        "_suffixes",
+        "_tags_codes",
+        "_unique_id",
+        "now_ms",
+    )
 
-    def __init__(self, cluster_name: str, unique_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        cluster_name: str,
+        unique_id: Callable[[], bytes],
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.now_ms = now_ms
         self._cluster = b"CLUSTER\x01" + cluster_name.encode()
         self._unique_id = unique_id
         self._plans: dict[tuple[bytes, ...], _Plan] = {}
@@ -147,7 +163,7 @@ class PropertyRewriter:
                 plan.shape, plan.shaped = _make_shape(keys, plan.order), True
             self._recent = plan.shape
         if plan.timer:
-            raise timed(plan.timer)
+            check_timer(items, self.now_ms())
         items.append(self._cluster)
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
@@ -242,7 +258,7 @@ def _make_plan(keys: tuple[bytes, ...]) -> _Plan:
         tags=places.get("TAGS", -1),
         delay=places.get("DELAY", -1),
         transaction=places.get("TRAN_MSG", -1),
-        timer=next((key for key in keys if key in TIMERS), b""),
+        timer=any(name in TIMERS for name in keys),
         generate_unique=generate,
     )
 

@@ -1,4 +1,4 @@
-"""What a send may not contain: bits of sysFlag, delays, and keys that take too long to index.
+"""What a send may not contain: bits of sysFlag, delivery times, keys that take too long to index.
 
 What is let in is a record that a follower, a restart, a tool and RocketMQ's own readers read back
 equal. Codes: 13 for a message that is malformed, 16 for one that this broker never takes. Pure.
@@ -7,7 +7,8 @@ Source: spec/wire.md 3.3, 4.2, 4.3, 4.7; RocketMQ HookUtils, MessageSysFlag, Mes
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Final
 
 from broker.answers import ILLEGAL
 from ledgermq.remoting.protocol.codes import ResponseCode
@@ -29,6 +30,9 @@ from ledgermq.remoting.protocol.message import (
     TRANSACTION_MASK,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 MESSAGE_LIMITS: Final = (TOPIC_LENGTH_MAX, PROPERTIES_BYTES_MAX, KEY_WORDS_MAX, KEY_BYTES_MAX)
 BATCH_LIMITS: Final = (
     *MESSAGE_LIMITS,
@@ -45,8 +49,9 @@ _HOST_FLAGS: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 KEPT_FLAGS: Final = PLAIN_FLAGS | TYPE_LZ4 | TYPE_ZSTD | TYPE_ZLIB | _HOST_FLAGS
 """Bits that the copy of a stored message has: none of a transaction, none without a meaning."""
 _COMPRESSIONS: Final = frozenset({0, TYPE_LZ4, TYPE_ZSTD, TYPE_ZLIB})
-TIMERS: Final = frozenset({b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS"})
-"""RocketMQ 5's delivery at any time. Stored as it is, such a message would be delivered at once."""
+TIMERS: Final = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
+"""RocketMQ 5's delivery at any time, in the order in which its broker looks for them."""
+_INT64: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _SHORT_KEY_BYTES: Final = 96
 _HASHED: Final = (b"KEYS\x01", b"TAGS\x01", b"UNIQ_KEY\x01")
 
@@ -59,11 +64,22 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
         self.answer: tuple[int, str] = (code, remark)
 
 
-def timed(name: bytes) -> Refused:
-    """Return the refusal of a message with a property of `TIMERS`."""
-    return Refused(
-        f"the message is illegal: {name.decode()} is RocketMQ 5's, this broker has delay levels"
-    )
+def check_timer(items: Iterable[bytes], now_ms: int) -> None:
+    """Look whether a message with properties of `TIMERS` is to wait.
+
+    RocketMQ 4.9 delivers it at once, 5 when it is due: it is let in where they do the same. A level
+    counts for more, and a time that has come is none. Errors: `Refused`.
+    """
+    held = dict(item.partition(b"\x01")[::2] for item in items)
+    if level_of(held.get(b"DELAY", b"")):
+        return
+    name = next(one for one in TIMERS if one in held)
+    if not _INT64.fullmatch(held[name]):
+        raise Refused(f"the message is illegal: {name.decode()} is no number")
+    if int(held[name]) > (now_ms if name == b"TIMER_DELIVER_MS" else 0):
+        raise Refused(
+            f"the message is illegal: {name.decode()} is RocketMQ 5's, this broker has delay levels"
+        )
 
 
 def client_flags(sys_flag: int) -> int:

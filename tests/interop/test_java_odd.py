@@ -1,7 +1,7 @@
 """Legal but seldom uses of the published Java clients, 4.9.7 and 5.3.3, a leader kill amid them.
 
 RocketMQ 4.9.7's broker answers the same, but for times of delivery of RocketMQ 5: it takes such a
-message and delivers it at once, where ours says that it cannot.
+message and delivers it at once, where ours says that it cannot, unless the time has come.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ WANTED = {
         f"timer-{name}": f"{ILLEGAL}: {name} is RocketMQ 5's"
         for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
     },
+    "timer-over": "SEND_OK",
+    "timer-with-level": "SEND_OK",
+    "timer-x": f"{ILLEGAL}: TIMER_DELAY_MS is no number",
     # RocketMQ's signatures are ignored.
     "signed": "SEND_OK",
     "namespace": "SEND_OK [spaced_topic spaced]",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
 BODY_MAX = 4 * 1024**2
+NOW_MS = 1_700_000_000_000
 STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 
 
@@ -140,7 +141,7 @@ class Bench:
             topics=self.topics.entries,
             store=self.store,
             maker=self.creator,
-            door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX, 18),
+            door=Door(PropertyRewriter("C", self._unique_id, lambda: NOW_MS), BODY_MAX, 18),
             rng=FakeRng(),
             store_host=STORE_HOST,
             on_half=lambda *_: None,

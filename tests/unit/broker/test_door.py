@@ -22,7 +22,7 @@ from ledgermq.remoting.protocol.properties import parse_properties
 from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from store import layout
-from tests.unit.broker.door_bench import BODY_MAX, Bench
+from tests.unit.broker.door_bench import BODY_MAX, NOW_MS, Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,16 +94,42 @@ def check_a_batch_holds_no_delayed_message(bench: Bench) -> None:
     assert len(bench.records) == 1
 
 
-def check_no_message_has_a_time_of_delivery(bench: Bench) -> None:
-    for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"):
-        for value in (1, 2, 3):  # the third has names that are known by then
-            bench.send(i=f"UNIQ_KEY\x01u\x02{name}\x01{value}")
-        bench.send(batch_of((b"a", b"k\x01v"), (b"b", f"{name}\x011".encode())), 320)
-    assert bench.codes == [13] * 12
-    assert "TIMER_DELIVER_MS is RocketMQ 5's" in (bench.connection.answers[-1].remark or "")
+def check_no_message_waits_for_a_time_of_delivery(bench: Bench) -> None:
+    later = {"TIMER_DELAY_MS": 1, "TIMER_DELAY_SEC": 1, "TIMER_DELIVER_MS": NOW_MS + 1}
+    for name, value in later.items():
+        for more in (0, 1, 2):  # the third has names that are known by then
+            bench.send(i=f"UNIQ_KEY\x01u\x02{name}\x01{value + more}")
+        bench.send(batch_of((b"a", b"k\x01v"), (b"b", f"{name}\x01{value}".encode())), 320)
+    bench.send(batch_of((b"a", b"k\x01v")), 320, i="TIMER_DELAY_MS\x011")
+    bench.send(i="TIMER_DELIVER_MS\x010\x02TIMER_DELAY_MS\x01+7")  # the later one does not count
+    bench.send(i="DELAY\x010\x02TIMER_DELAY_MS\x017")  # nor does no level
+    assert bench.codes == [13] * 15
+    assert "TIMER_DELAY_MS is RocketMQ 5's" in (bench.connection.answers[-1].remark or "")
     bench.send(i="UNIQ_KEY\x01u\x02MY_TIMER_DELAY_MS\x011\x02k\x01TIMER_DELAY_MS")
     bench.send(batch_of((b"a", b"k\x01TIMER_DELAY_MS\x02TIMER_DELAY\x011")), 320)
     assert len(bench.records) == 2
+
+
+def check_a_time_of_delivery_is_a_number(bench: Bench) -> None:
+    for value in ("x", "1.5", "+", "0x1", "1" * 20, "\u0663"):
+        bench.send(i=f"TIMER_DELAY_MS\x01{value}")
+        bench.send(batch_of((b"a", f"TIMER_DELAY_MS\x01{value}".encode())), 320)
+    assert bench.codes == [13] * 12
+    assert "TIMER_DELAY_MS is no number" in (bench.connection.answers[-1].remark or "")
+
+
+def test_what_is_due_or_has_a_level_is_taken_whatever_its_time_of_delivery(bench: Bench) -> None:
+    for text in (
+        "TIMER_DELAY_MS\x010", "TIMER_DELAY_SEC\x01-5", f"TIMER_DELIVER_MS\x01{NOW_MS}",
+        f"TIMER_DELIVER_MS\x01{NOW_MS - 1}\x02TIMER_DELAY_MS\x010",
+    ):  # fmt: skip
+        for _ in range(3):
+            bench.send(i=text)
+        bench.send(batch_of((b"a", text.encode())), 320)
+    assert [record.topic for record in bench.records] == ["T"] * 16
+    bench.send(i="DELAY\x013\x02TIMER_DELAY_MS\x0160000")
+    assert bench.records[-1].topic == "SCHEDULE_TOPIC_XXXX"
+    assert bench.codes == []
 
 
 def check_properties_are_added_up_before_they_are_copied(bench: Bench) -> None:
@@ -299,7 +325,8 @@ CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
     (BY_TESTS["bits-without-a-meaning"], check_bits_without_a_meaning_are_refused),
     (BY_TESTS["delay-of-any-length"], check_a_delay_has_any_number_of_digits),
     (BY_TESTS["delay-within-a-batch"], check_a_batch_holds_no_delayed_message),
-    (BY_TESTS["timer-without-effect"], check_no_message_has_a_time_of_delivery),
+    (BY_TESTS["timer-without-effect"], check_no_message_waits_for_a_time_of_delivery),
+    (BY_TESTS["timer-of-any-text"], check_a_time_of_delivery_is_a_number),
     (
         BY_TESTS["batch-copied-before-its-limit"],
         check_properties_are_added_up_before_they_are_copied,

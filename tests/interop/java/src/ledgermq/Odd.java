@@ -89,12 +89,13 @@ public final class Odd {
             });
         }
         for (String name : new String[] {"TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"}) {
-            say("timer-" + name, () -> {
-                Message message = Talk.message(topic, "t", "timed");
-                MessageAccessor.putProperty(message, name, "60000");
-                return producer.send(message).getSendStatus();
-            });
+            String later = name.equals("TIMER_DELIVER_MS") ? "" + (System.currentTimeMillis() + 600_000) : "60000";
+            say("timer-" + name, () -> timed(producer, name, later, "0"));
         }
+        String over = "" + (System.currentTimeMillis() - 1_000);
+        say("timer-over", () -> timed(producer, "TIMER_DELIVER_MS", over, "0"));
+        say("timer-with-level", () -> timed(producer, "TIMER_DELAY_MS", "60000", "1"));
+        say("timer-x", () -> timed(producer, "TIMER_DELAY_MS", "x", "0"));
         Talk.half();
         Talk.send("switched", () -> producer.send(Talk.message(topic, "w", "switched")));
         say("signed", () -> {
@@ -125,6 +126,13 @@ public final class Odd {
             told = e.getClass().getSimpleName() + " " + e.getMessage();
         }
         Talk.say("CASE " + name + " " + told.replace('\n', ' '));
+    }
+
+    private static Object timed(DefaultMQProducer producer, String name, String value, String level) throws Exception {
+        Message message = Talk.message(topic, "t", "timed");
+        MessageAccessor.putProperty(message, name, value);
+        MessageAccessor.putProperty(message, "DELAY", level);
+        return producer.send(message).getSendStatus();
     }
 
     private static DefaultLitePullConsumer reader() throws Exception {
