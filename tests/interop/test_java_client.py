@@ -1,4 +1,4 @@
-"""The published Java client 4.9.7 against three of our brokers, with a leader kill in between.
+"""The published Java clients 4.9.7 and 5.3.3 against three of our brokers, and a leader kill.
 
 Real processes only: our name server and brokers, and JVMs that run tests/interop/java. What the
 client saw acknowledged must arrive at the push consumer, before and after the leader's death.
@@ -19,12 +19,12 @@ FAILOVER_SENDS_MIN = 50
 DRAIN_TIMEOUT_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def tools():
+@pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])
+def tools(request):
     try:
-        return java.prepare()
+        return java.prepare(request.param)
     except java.JavaUnavailableError as error:
-        pytest.skip(f"interop with the Java client skipped: {error}")
+        pytest.skip(f"interop with the Java client {request.param} skipped: {error}")
 
 
 def bodies(program: JavaProgram, kind: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from bench import java
 from bench.cluster import Cluster
+from bench.processes import LOOPBACK
 from tests.interop.java_program import JavaProgram
 
 if TYPE_CHECKING:
@@ -22,15 +23,18 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
+IPV6 = "::1"
 COUNT = 40
 HALF_S, REST_S = 90.0, 120.0
 EARLY_MS = -1  # clocks of one machine, in whole milliseconds
 SETTINGS = ["transactionTimeOut=1000", "transactionCheckInterval=1000"]
 
 
-def runs(main: str) -> pytest.MarkDecorator:
-    """Say which Java program a test judges."""
-    return pytest.mark.parametrize("program", [main], indirect=True)
+def runs(main: str, *hosts: str) -> pytest.MarkDecorator:
+    """Say which Java program a test judges, and on which addresses the brokers listen."""
+    ways = [(main, host) for host in hosts or (LOOPBACK,)]
+    names = [f"{main}-IPv{6 if ':' in host else 4}" for _, host in ways]
+    return pytest.mark.parametrize("program", ways, indirect=True, ids=names)
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])
@@ -46,8 +50,9 @@ def program(
     request: pytest.FixtureRequest, tools: java.JavaTools, tmp_path: Path
 ) -> Iterator[JavaProgram]:
     """Run the class that the test names; kill the leader after its first half."""
-    main = request.param
-    with Cluster(tmp_path / "cluster", replicas=3, sync_flush=False, settings=SETTINGS) as cluster:
+    main, host = request.param
+    home = tmp_path / "cluster"
+    with Cluster(home, replicas=3, sync_flush=False, settings=SETTINGS, host=host) as cluster:
         leader = cluster.leader()
         arguments = [cluster.namesrv_addr, f"{main.lower()}_topic", str(COUNT)]
         with JavaProgram(tools, f"ledgermq.{main}", arguments, tmp_path / "java.log") as running:
@@ -133,7 +138,7 @@ def test_each_member_of_a_broadcast_gets_everything(program: JavaProgram) -> Non
     all_of(program, "b")
 
 
-@runs("Transact")
+@runs("Transact", LOOPBACK, IPV6)
 def test_committed_transactions_come_once_and_others_never(program: JavaProgram) -> None:
     assert len(program.firsts("ACK")) == 1 + COUNT
     wanted = {f"transact-{i}" for i in range(COUNT) if i % 5 in {0, 1, 3}} | {"transact-first"}
@@ -148,7 +153,7 @@ def test_committed_transactions_come_once_and_others_never(program: JavaProgram)
     assert all(asked[f"transact-{i}"] >= 1 for i in range(4, COUNT, 5)), asked
 
 
-@runs("Ask")
+@runs("Ask", LOOPBACK, IPV6)
 def test_a_request_gets_its_reply(program: JavaProgram) -> None:
     replies = dict(tuple(words[:2]) for words in program.words("REPLY"))
     assert replies == {f"ask-{i}": f"re:ask-{i}" for i in range(COUNT)}
@@ -157,6 +162,48 @@ def test_a_request_gets_its_reply(program: JavaProgram) -> None:
 @runs("LitePull")
 def test_the_lite_pull_consumer_polls_everything(program: JavaProgram) -> None:
     all_of(program, "c")
+
+
+@runs("Pull")
+def test_queues_are_pulled_by_hand_and_offsets_kept(program: JavaProgram) -> None:
+    all_of(program, "c")
+    offsets = Counter((words[2], words[4]) for words in program.words("GOT"))
+    assert max(offsets.values()) == 1, "a queue was pulled twice from one offset"
+    assert program.words("ILLEGAL") == []
+    program.finish()
+    assert program.firsts("COMMITTED") == program.firsts("END") == [str(1 + COUNT)]
+
+
+@runs("Filter")
+def test_members_get_what_their_tags_and_expressions_select(program: JavaProgram) -> None:
+    wanted = {
+        "tags": {i for i in range(COUNT) if i % 3 != 1},
+        "sql": {i for i in range(10, 30) if i % 2 == 1 or i % 3 == 1},
+    }
+
+    def got(who: str) -> set[str]:
+        return {words[1] for words in program.words("GOT") if words[0] == who}
+
+    for who, numbers in wanted.items():
+        bodies = {f"filter-{i}" for i in numbers}
+        program.wait_for(lambda: bodies <= got(who), REST_S, f"what {who} selects")  # noqa: B023 - waited for here
+    assert {who: got(who) for who in wanted} == {
+        who: {f"filter-{i}" for i in numbers} for who, numbers in wanted.items()
+    }
+
+
+@runs("Manage", LOOPBACK, IPV6)
+def test_the_admin_client_sees_and_moves_topics_groups_and_members(program: JavaProgram) -> None:
+    told = {(when, name): answer for when, name, answer, *_ in program.words("CASE")}
+    assert told == dict.fromkeys(told, "right"), program.words("CASE")
+    both = {
+        "create", "consumed", "stored", "progress", "lag", "members", "running", "stack", "status",
+        "by-key", "by-offset-id", "by-unique-id", "direct", "direct-came", "reset", "came-again",
+        "progress-again",
+    }  # fmt: skip
+    assert {name for when, name in told if when == "before"} == both
+    idle = {"nobody", "reset-idle", "progress-idle", "came-to-another"}
+    assert {name for when, name in told if when == "after"} == both | idle
 
 
 @runs("Rebalance")
