@@ -77,7 +77,7 @@ KINDS: Final = (
     FaultEntry(
         ids=("P5",), kind="proc.crash_at", title="ends at a named step of its disk",
         target=Target.BROKER, witness="that step was its last", undo=_START, simulator="crash_at",
-        lacks="a library between the broker and its disk", needs="a C compiler",
+        needs="a C compiler", nemesis="crash_at",
     ),
     FaultEntry(
         ids=("P6",), kind="proc.starve",

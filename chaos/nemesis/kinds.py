@@ -18,7 +18,7 @@ from chaos.nemesis.power import loses_power
 from chaos.nemesis.process import Kill, Pause
 from chaos.nemesis.restarts import CrashLoop, RestartAll, Rolling, Stop
 from chaos.nemesis.shaping import shape_name_servers, shape_peers
-from chaos.nemesis.shimmed import shimmed
+from chaos.nemesis.shimmed import STEPS, shimmed
 from chaos.net.rules import CODES
 from chaos.shim.unsynced import Loss
 
@@ -163,6 +163,7 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "spoil": Kind(make=damage("spoil"), method=_FILES),
     "eio": _library("eio", {"of": OneOf(("sync", "write")), "times": Bounds(1, 1, 1_000_000)}),
     "full": _library("full", {}),
+    "crash_at": _library("crash_at", {"at": OneOf(tuple(STEPS)), "times": Bounds(1, 1, 1_000_000)}),
     "lie": _library("lie", {}),
     "power_loss": _power("power_loss", (1, 1)),
     "power_loss_all": _power("power_loss_all", _SOME),

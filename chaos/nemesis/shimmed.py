@@ -4,7 +4,7 @@ Witness: what the library counted in that process since the command: calls that 
 wrong times that were told. Nothing counted: no effect. Numbers of a witness: the count before, by
 how much it grew while the fault was on, and since it was lifted, which must be nothing.
 
-Source: spec/proof.md D3, D5, D6, D7, T1, T2.
+Source: spec/proof.md D2, D3, D5, D6, D7, P5, T1, T2.
 """
 
 import asyncio
@@ -42,12 +42,21 @@ def _eio(parameters: Parameters) -> dict[str, int]:
     return {f"{of}_errno": errno.EIO, f"{of}_fails": int(parameters["times"])}
 
 
+STEPS: Final = {"write": 1, "sync": 2, "written": 5, "synced": 6}
+"""Steps at which a process may end, as the library numbers them: before it, or once it is done."""
+
+
+def _crash(parameters: Parameters) -> dict[str, int]:
+    return {"crash_of": STEPS[str(parameters["at"])], "crash_in": int(parameters["times"])}
+
+
 HOW: Final[Mapping[str, _How]] = {
     "eio": _How(_eio, lambda p: f"{p['of']}s_failed", ends=True),
     "full": _How(
         lambda _p: {"write_errno": errno.ENOSPC, "write_fails": WITHOUT_END},
         lambda _p: "writes_failed",
     ),
+    "crash_at": _How(_crash, lambda _p: "crashes", ends=True),
     "lie": _How(lambda _p: {"lies": 1}, lambda _p: "syncs_lied"),
     "slow": _How(lambda p: {"delay_us": int(float(p["ms"]) * 1000)}, lambda _p: "delayed"),
     "hang": _How(lambda _p: {"delay_us": HANG_US}, lambda _p: "delayed"),

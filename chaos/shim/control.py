@@ -15,12 +15,15 @@ offset    field
 64        whether what is written is noted until it is synced
 72        whether syncs return and do nothing
 80        how long each sync takes longer, us
-88, 96    syncs, writes that failed
-104       calls that were made to wait
-112       wrong times that were told
-120       syncs that did nothing
-128       where the next note begins in the journal
-136       changes that could not be noted
+88        at which step from now the process ends, 0: at none
+96        which steps count: 1 writes, 2 syncs; 4 more: once it is done
+104, 112  syncs, writes that failed
+120       calls that were made to wait
+128       wrong times that were told
+136       syncs that did nothing
+144       where the next note begins in the journal
+152       changes that could not be noted
+160       ends at a step
 ========  ==================================================
 """
 
@@ -32,11 +35,11 @@ from typing import Final
 
 COMMANDS: Final = (
     "sync_errno", "sync_fails", "write_errno", "write_fails", "delay_us", "skew_ns", "strobe_ns",
-    "drift_ppm", "notes", "lies", "sync_us",
+    "drift_ppm", "notes", "lies", "sync_us", "crash_in", "crash_of",
 )  # fmt: skip
 COUNTS: Final = (
     "syncs_failed", "writes_failed", "delayed", "times_told", "syncs_lied", "notes_end",
-    "notes_lost",
+    "notes_lost", "crashes",
 )  # fmt: skip
 _FIELDS: Final = {name: 8 * at for at, name in enumerate((*COMMANDS, *COUNTS))}
 _NUMBER: Final = struct.Struct("=q")

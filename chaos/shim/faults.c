@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,18 @@ static int write_fails(int fd) {
     return fails(&shim_control->write_errno, &shim_control->write_fails, &shim_control->writes_failed);
 }
 
+enum step { WRITE = 1, SYNC = 2, DONE = 4 };
+
+/* Ends the process where a step is the one that was named, as a crash does: at once. */
+static void maybe_crash(int fd, int64_t step) {
+    if (shim_control == NULL || atomic_load(&shim_control->crash_of) != step || !shim_is_ours(fd)
+        || atomic_load(&shim_control->crash_in) <= 0
+        || atomic_fetch_sub(&shim_control->crash_in, 1) != 1)
+        return;
+    atomic_fetch_add(&shim_control->crashes, 1);
+    kill(getpid(), SIGKILL);
+}
+
 static int lies_to(int fd) {
     if (shim_control == NULL || !atomic_load(&shim_control->lies) || !shim_is_ours(fd))
         return 0;
@@ -106,6 +119,7 @@ static int lies_to(int fd) {
 }
 
 static int synced(int fd, int (*sync)(int)) {
+    maybe_crash(fd, SYNC);
     if (shim_control != NULL && atomic_load(&shim_control->sync_us) && shim_is_ours(fd))
         wait_a_while(&shim_control->sync_us);
     if (sync_fails(fd))
@@ -116,6 +130,7 @@ static int synced(int fd, int (*sync)(int)) {
     int failed = sync(fd);
     if (!failed)
         shim_end_sync(fd, begun);
+    maybe_crash(fd, SYNC | DONE);
     return failed;
 }
 
@@ -130,11 +145,13 @@ static size_t bytes_of(const struct iovec *parts, int count) {
 }
 
 #define WRITTEN(at, size, call)                       \
+    maybe_crash(fd, WRITE);                           \
     if (write_fails(fd))                              \
         return -1;                                    \
     int begun = shim_begin_change(fd, at, size);      \
     ssize_t written = call;                           \
     shim_end_change(begun);                           \
+    maybe_crash(fd, WRITE | DONE);                    \
     return written
 
 ssize_t write(int fd, const void *data, size_t size) {

@@ -23,6 +23,8 @@ struct control {
     _Atomic int64_t notes;       /* what is written is noted until it is synced */
     _Atomic int64_t lies;        /* syncs return, and do nothing */
     _Atomic int64_t sync_us;     /* how long each sync takes longer */
+    _Atomic int64_t crash_in;    /* the process ends at this step from now, 0: at none */
+    _Atomic int64_t crash_of;    /* which steps count: 1 writes, 2 syncs; 4 more: once it is done */
     /* Counts, written here. */
     _Atomic int64_t syncs_failed;
     _Atomic int64_t writes_failed;
@@ -31,6 +33,7 @@ struct control {
     _Atomic int64_t syncs_lied;
     _Atomic int64_t notes_end;   /* where the next note begins in the journal */
     _Atomic int64_t notes_lost;  /* changes that could not be noted */
+    _Atomic int64_t crashes;     /* ends at a step */
 };
 
 extern struct control *shim_control; /* NULL: nothing is commanded */

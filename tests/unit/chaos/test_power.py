@@ -38,7 +38,7 @@ def note(world: World, node: str, at: int, length: int) -> None:
         file.seek(end)
         file.write(words)
     raw = bytearray(control.path.read_bytes())
-    raw[128:136] = (end + len(words)).to_bytes(8, "little")
+    raw[144:152] = (end + len(words)).to_bytes(8, "little")
     with control.path.open("r+b") as file:
         file.write(raw)
 
@@ -116,7 +116,7 @@ def test_what_could_not_be_noted_is_told_and_nothing_is_taken(world):
     control = world.shim("n0")
     control.command(lies=1)  # so that what was noted before is kept
     raw = bytearray(control.path.read_bytes())
-    raw[136:144] = (1).to_bytes(8, "little")
+    raw[152:160] = (1).to_bytes(8, "little")
     with control.path.open("r+b") as file:
         file.write(raw)
     with pytest.raises(ClusterFailed, match="not all that was written could be noted"):

@@ -1,6 +1,7 @@
 """A loss of power: what no sync had reached is noted by the library, and taken away afterwards."""
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.generator import Stream
+from chaos.nemesis.shimmed import STEPS
 from chaos.shim.build import build, compiler
 from chaos.shim.control import Control
 from chaos.shim.unsynced import SECTOR, Loss, lose_power, unsynced_changes
@@ -258,3 +260,20 @@ def test_what_is_no_journal_is_said(tmp_path):
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="ends at 0, before 96"):
         unsynced_changes(path, 96)
+
+
+@pytest.mark.parametrize(
+    ("at", "kept"), [("write", 2), ("written", 3), ("sync", 3), ("synced", 3)], ids=str
+)
+def test_a_process_ends_at_the_step_that_is_named(disk, at, kept):
+    disk.control.command(crash_of=STEPS[at], crash_in=3)
+    with pytest.raises(subprocess.CalledProcessError) as ended:
+        disk.run("""
+            f = os.open(path + "x", os.O_CREAT | os.O_RDWR)
+            for number in range(9):
+                os.pwrite(f, b"x", number)
+                os.fdatasync(f)
+        """)
+    assert ended.value.returncode == -signal.SIGKILL
+    assert disk.control.count("crashes") == 1
+    assert len(disk.read("x")) == kept
