@@ -32,6 +32,7 @@ from broker.processor.groups import GroupsProcessor
 from broker.processor.lock import LockProcessor
 from broker.processor.members import MembersProcessor
 from broker.processor.offset import OffsetProcessor
+from broker.processor.other_groups import OtherGroupsProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
 from broker.processor.reply import ReplyProcessor
@@ -143,7 +144,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         ),
         _build_admin(core, around, creator, proposer),
         CleanProcessor(around.retention, store.log_start, core.tasks.serve),
-        *_build_tools(core, creator, proposer, counts),
+        *_build_tools(core, creator, proposer, counts, new_groups),
         *of_mode,
     )
     return Processors(requests, pull, client, moved, counts, transactions)
@@ -177,7 +178,11 @@ def _build_admin(
 
 
 def _build_tools(
-    core: Core, creator: Creator, proposer: LogProposer, counts: TrafficCounts
+    core: Core,
+    creator: Creator,
+    proposer: LogProposer,
+    counts: TrafficCounts,
+    new_groups: NewGroups,
 ) -> tuple[object, ...]:
     """Return what only tools ask."""
     config, tables, store, clock = core.config, core.tables, core.store, core.clock
@@ -204,6 +209,7 @@ def _build_tools(
         GroupsProcessor(tables.groups, creator, writable, walks, removal.of_group),
         TopicsProcessor(tables.topics, creator, writable),
         reset,
+        OtherGroupsProcessor(tables, store.reader, walks, new_groups.for_request),
         forward,
         RuntimeProcessor(config, store, counts, clock, disk.fullest, delays),
         SlaveTablesProcessor(tables.state, tables.offsets, walks),

@@ -95,7 +95,7 @@ def consume(
         progress=progress,
     )  # fmt: skip
     printer = Printer(wanted)
-    log = logging.getLogger("ledgermq.client.group_member")
+    log = logging.getLogger("ledgermq.client.hindrances")
     log.addFilter(_is_news)
     try:
         code = asyncio.run(print_messages(parse_addresses(namesrv), wanted, printer))

@@ -134,9 +134,8 @@ HARNESS: Final = (
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",
         plant=patch(
-            "ledgermq.client.group_member:GroupMember._blocked",
-            ("self._problems[topic] = error", "self._joined.set()"),
-            ("logging.INFO if str(before) == str(error) else logging.WARNING", "logging.DEBUG"),
+            "ledgermq.client.group_member:GroupMember.wait_joined",
+            ("raise error from None", "return"),
         ),
     ),
     Mutant(

@@ -37,6 +37,7 @@ from mutants.master_slave import MASTER_SLAVE, PACED
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
+from mutants.nothing_comes import NOTHING_COMES
 from mutants.outside import OUTSIDE
 from mutants.overseen import OVERSEEN
 from mutants.oversights import OVERLOOKED, OVERSIGHTS
@@ -108,6 +109,7 @@ _BY_TESTS: Final = (
     *MASTER_SLAVE,
     *MOMENTS,
     *NAMESRV,
+    *NOTHING_COMES,
     *OVERLOOKED,
     *PACED,
     *PEERS,

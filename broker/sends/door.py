@@ -25,7 +25,7 @@ from broker.sends.rules import (
     check_keys,
     check_timer,
     client_flags,
-    level_of,
+    sent_level,
 )
 from broker.sends.schedule import scheduled
 from broker.state.topic_config import RETRY_PREFIX
@@ -179,7 +179,7 @@ def _check(texts: Sequence[bytes], joined: bytes, now_ms: Callable[[], int]) -> 
     if b"DELAY\x01" in joined or b"TRAN_MSG\x01" in joined:
         for item in dict.fromkeys(joined.split(_SEPARATOR)):
             name, _, value = item.partition(b"\x01")
-            delay_level = level_of(value) if name == b"DELAY" else 0
+            delay_level = sent_level(value) if name == b"DELAY" else 0
             if delay_level or (name == b"TRAN_MSG" and value.lower() == b"true"):
                 raise Refused("the batch is illegal: delayed or transaction messages")
     if b"TIMER_DEL" in joined:

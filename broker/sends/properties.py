@@ -33,7 +33,7 @@ from broker.limits import (
     SUFFIXES_MAX,
     TAGS_REMEMBERED_MAX,
 )
-from broker.sends.rules import TIMERS, Refused, check_timer, level_of
+from broker.sends.rules import TIMERS, Refused, check_timer, sent_level
 from ledgermq.remoting.protocol.properties import java_string_hash
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class PropertyRewriter:
         items.append(self._cluster)
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
-        delay_level = 0 if plan.delay < 0 else level_of(items[plan.delay][6:])
+        delay_level = 0 if plan.delay < 0 else sent_level(items[plan.delay][6:])
         transactional = plan.transaction >= 0 and items[plan.transaction][9:].lower() == b"true"
         if delay_level or transactional:  # RocketMQ has put WAIT back when it writes the map again
             written_again = sorted(items, key=lambda item: item.startswith(_WAIT))

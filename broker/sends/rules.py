@@ -53,6 +53,7 @@ TIMERS: Final = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
 """RocketMQ 5's delivery at any time, in the order in which its broker looks for them."""
 _INT64: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _SHORT_KEY_BYTES: Final = 96
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
 _HASHED: Final = (b"KEYS\x01", b"TAGS\x01", b"UNIQ_KEY\x01")
 
 
@@ -108,6 +109,17 @@ def level_of(digits: bytes) -> int:
     """
     digits = digits.removeprefix(b"+").lstrip(b"0")
     return min(int(digits[:10]), 0x7FFFFFFF) if digits.isdigit() else 0
+
+
+def sent_level(digits: bytes) -> int:
+    """Return `level_of` a DELAY that a client sends. Errors: `Refused` for what is no number.
+
+    It would be delivered at once, and its sender meant something else. Java fails on it, too.
+    """
+    level = level_of(digits)
+    if not level and _NUMBER.fullmatch(digits) is None:
+        raise Refused("the message is illegal: its property DELAY is no number")
+    return level
 
 
 def check_keys(joined: bytes) -> None:

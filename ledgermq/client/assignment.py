@@ -167,6 +167,12 @@ class Assignment:
         """End all pull loops; the queues stay held, so that they can be committed."""
         await _cancel(held.task for held in self._held.values())
 
+    def pull_anew(self, topic: str) -> None:
+        """Drop the pulls of a topic that wait for an answer, and pull again from where they did."""
+        for queue, held in self._held.items():
+            if queue.topic == topic:
+                held.puller.pull_anew()
+
     def on_finished(self, process_queue: ProcessQueue) -> None:
         """Messages of a queue were finished."""
         held = self._held.get(process_queue.queue)

@@ -196,9 +196,12 @@ class BrokerApi:
         await self._call(addr, RequestCode.UNREGISTER_CLIENT, fields)
 
     async def send_back(
-        self, addr: str, message: MessageExt, delay_level: int, reconsume_times_max: int
+        self, addr: str, message: MessageExt, delay_level: int, maybe_times_max: int | None
     ) -> None:
-        """Ask the broker to deliver ``message`` again later (level 0: the broker decides)."""
+        """Ask the broker to deliver ``message`` again later (level 0: the broker decides).
+
+        Without a limit of ours the one of the group counts.
+        """
         fields = {
             "offset": str(message.physical_offset),
             "group": self._group,
@@ -206,8 +209,9 @@ class BrokerApi:
             "originMsgId": message.message_id(),
             "originTopic": message.topic,
             "unitMode": "false",
-            "maxReconsumeTimes": str(reconsume_times_max),
         }
+        if maybe_times_max is not None:
+            fields["maxReconsumeTimes"] = str(maybe_times_max)
         await self._call(addr, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
     async def send_retry(self, addr: str, fields: dict[str, str], body: bytes) -> None:

@@ -123,8 +123,8 @@ class ConsumeOptions:
     local_retry_ms: int = 5_000
     """When a message that could not be sent back to the broker is tried again here."""
     max_reconsume_times: int = -1
-    """How often a message is delivered again before it becomes a dead letter; -1 is 16, and without
-    end where ``orderly``."""
+    """How often a message is delivered again before it becomes a dead letter; -1 is what
+    ``retryMaxTimes`` of the group says (16 by default), and without end where ``orderly``."""
     commit_on_pull: bool = True
     """Let each pull carry the committed offset, besides the periodic commit."""
 

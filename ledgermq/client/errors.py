@@ -36,6 +36,18 @@ class NoOffset(ClientError):
     """A group has no offset in a topic, so that there is nothing to be moved."""
 
 
+class NotTaken(ClientError):
+    """Queues of a topic that are a member's share could not be had for a while."""
+
+    retriable = True
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"queues of topic {topic} are not had: another member holds them or their locks, or"
+            " their offsets cannot be read"
+        )
+
+
 class NotRunning(ClientError):
     """The client was not started, or was stopped.
 

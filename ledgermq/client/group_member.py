@@ -19,6 +19,7 @@ from ledgermq.client.background import Background
 from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.client.errors import NameServersUnreachable, NoRoute
 from ledgermq.client.figures import Figures
+from ledgermq.client.hindrances import Hindrances
 from ledgermq.client.ids import lasting_client_id
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.lifecycle import StartStop
@@ -78,6 +79,8 @@ class GroupMember(StartStop):
         self.options = options
         self.clock = clock
         self.figures = Figures()
+        self._retry_topic = retry_topic(config.group)
+        self.hindrances = Hindrances(clock, self._retry_topic)
         self.started_wall_ms = 0
         served: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_ids_changed,
@@ -98,9 +101,7 @@ class GroupMember(StartStop):
         """Of topics whose queues are about to be given away."""
         self._checked: set[Subscription] = set()
         """Subscriptions whose expressions a broker has accepted."""
-        self._retry_topic = retry_topic(config.group)
         self._masters: dict[str, str] = {}
-        self._problems: dict[str, RemotingError] = {}
         self._joined = asyncio.Event()
         self._queues_at_first: dict[str, frozenset[MessageQueue]] = {}
         """The queues that a topic had when this consumer looked first: what a later one holds was
@@ -126,16 +127,22 @@ class GroupMember(StartStop):
     def problems(self) -> dict[str, RemotingError]:
         """Why topics are not consumed now, by topic; empty while all is well.
 
-        `NameServersUnreachable`, `NoRoute` for a topic that nobody knows, or what a broker said.
+        `NameServersUnreachable`, `NoRoute` for a topic that nobody knows, `NotTaken` for queues
+        that cannot be had, or what a broker said, to pulls, too.
         """
-        return dict(self._problems)
+        return self.hindrances.problems(self.assignment.queues)
 
     def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
         """Subscribe to ``topic``; ``expression`` is ``*``, ``TagA || TagB`` or `Sql92`.
 
         All members of a group must subscribe to the same. Errors: ``InvalidMessage``.
         """
-        self._subscriptions[topic] = parse_subscription(topic, expression, self.clock.wall_ms())
+        former = self._subscriptions.get(topic)
+        version = max(self.clock.wall_ms(), 0 if former is None else former.version + 1)
+        self._subscriptions[topic] = parse_subscription(topic, expression, version)
+        if former is not None:
+            # A pull that waits at a broker passes over what the former expression refuses.
+            self.assignment.pull_anew(topic)
         self._tell_soon()
 
     def unsubscribe(self, topic: str) -> None:
@@ -146,7 +153,7 @@ class GroupMember(StartStop):
         if topic not in self._subscriptions:
             raise ValueError(f"topic {topic!r} is not subscribed to")
         self._former[topic] = self._subscriptions.pop(topic)
-        self._problems.pop(topic, None)
+        self.hindrances.forget(topic)
         self._tell_soon()
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -171,7 +178,7 @@ class GroupMember(StartStop):
             async with timeout(timeout_s):
                 await self._joined.wait()
         except TimeoutError:
-            for _, error in sorted(self._problems.items()):
+            for _, error in sorted(self.problems.items()):
                 raise error from None
             late = f"group {self.config.group} was not joined in {timeout_s:g} s"
             raise NameServersUnreachable(late) from None
@@ -331,27 +338,29 @@ class GroupMember(StartStop):
                 route = await self.routes.get(topic)
             except NoRoute as error:
                 self._queues_at_first.setdefault(topic, frozenset())
-                self._blocked(topic, error)
+                self.hindrances.on_blocked(topic, error)
                 continue  # It does not exist yet; _check_leaders goes on looking.
             except RemotingError as error:
-                self._blocked(topic, error)
+                self.hindrances.on_blocked(topic, error)
                 balanced = False
                 continue
             queues = route.subscribe_queues
             self._queues_at_first.setdefault(topic, frozenset(queues))
             if not queues:
-                self._blocked(topic, NoRoute(f"topic {topic} has no queue that can be read"))
+                unread = NoRoute(f"topic {topic} has no queue that can be read")
+                self.hindrances.on_blocked(topic, unread)
                 continue
             try:
                 await self._check_filter(topic, queues[0])
                 mine = await self._share(queues)
             except RemotingError as error:
-                self._blocked(topic, error)
+                self.hindrances.on_blocked(topic, error)
                 balanced = False
                 continue
-            balanced &= await self.assignment.change(topic, mine)
-            self._problems.pop(topic, None)
-        if balanced and not self._problems:
+            taken = await self.assignment.change(topic, mine)
+            self.hindrances.on_share(topic, taken=taken)
+            balanced &= taken
+        if balanced and not self.hindrances:
             self._joined.set()
         return balanced
 
@@ -377,16 +386,6 @@ class GroupMember(StartStop):
         if self._instance.running:
             self._instance.greet_soon()
             self._wanted.set()
-
-    def _blocked(self, topic: str, error: RemotingError) -> None:
-        """Keep why a topic is not consumed; each reason is a warning once."""
-        if topic == self._retry_topic:  # made by the broker that counts this member
-            _log.info("topic=%s event=not_consumed error=%s", topic, error)
-            return
-        before = self._problems.get(topic)
-        self._problems[topic] = error
-        level = logging.INFO if str(before) == str(error) else logging.WARNING
-        _log.log(level, "topic=%s event=not_consumed error=%s", topic, error)
 
     async def _check_filter(self, topic: str, queue: MessageQueue) -> None:
         """Have the broker check an SQL92 expression once; raises ``RemotingError``."""

@@ -13,16 +13,16 @@ from typing import ClassVar, Protocol
 from ledgermq.client.broker_api import BrokerApi, PullRequest
 from ledgermq.client.config import ConsumeOptions
 from ledgermq.client.figures import Figures
+from ledgermq.client.hindrances import NOT_REGISTERED, Hindrances
 from ledgermq.client.leader import LeaderCalls, leader_may_have_moved
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus
 from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.route import MASTER_ID, RouteCache
 from ledgermq.client.subscription import Subscription
-from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.errors import RemotingError, ResponseError
 from ledgermq.remoting.protocol.message import MessageExt
-from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.cancel import cancel_requests, timeout
 from ledgermq.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -34,11 +34,6 @@ ILLEGAL_OFFSET_WAIT_MS = 500
 OTHER_ERROR_WAIT_MS = 1_000
 NO_SLAVE_MS = 10_000
 """How long no suggestion of a slave is followed once one was of no use."""
-
-_NOT_REGISTERED = {
-    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-    ResponseCode.SUBSCRIPTION_NOT_LATEST,
-}
 
 
 class MessageService(Protocol):
@@ -62,6 +57,7 @@ class PullHost(Protocol):
     expression_in_pull: ClassVar[bool]
     """Whether pulls carry the expression, rather than heartbeats alone."""
     figures: Figures
+    hindrances: Hindrances
     leaders: LeaderCalls
     options: ConsumeOptions
     pauses: Pauses
@@ -101,8 +97,17 @@ class Puller:
         self._illegal_offset_seen = False
         self._no_slave_until_ns = 0
         """Until then no slave is asked, whoever suggests it: one was of no use."""
+        self._asks: asyncio.Task[object] | None = None
+        """The task of this loop while it waits for the answer to a pull."""
+        self._asks_anew = False
         self.maybe_pulled_ms: int | None = None
         """When the last pull began, by the monotonic clock."""
+
+    def pull_anew(self) -> None:
+        """Drop the pull that waits for an answer, and pull again from where it did."""
+        if self._asks is not None and not self._asks_anew:
+            self._asks_anew = True
+            self._asks.cancel()
 
     def on_finished(self) -> None:
         """Messages were finished: flow control may end."""
@@ -123,16 +128,35 @@ class Puller:
             try:
                 addr = await self._address()
                 request = self._request(is_master=addr == host.routes.master(queue.broker_name))
-                result = await host.api.pull(addr, request, host.options.pull_timeout_ms)
+                result = await self._pull(addr, request)
             except RemotingError as error:
                 host.leaders.on_failed(queue, addr, error, self.maybe_pulled_ms)
+                host.hindrances.on_pull_failed(queue, error)
                 await self._after_error(error, addr)
                 continue
-            self._failures = 0
+            if result is None:
+                continue
+            if self._failures:
+                self._failures = 0
+                host.hindrances.on_pulled(queue)
             host.leaders.on_served(queue, addr)
             if queue not in host.pauses and not self.process_queue.dropped:
                 # Otherwise what came is pulled again, later or elsewhere.
                 await self._take(result, t_start_ns, addr)
+
+    async def _pull(self, addr: str, request: PullRequest) -> PullResult | None:
+        """Return the answer to a pull, or None if `pull_anew` dropped it."""
+        host, known = self._host, cancel_requests()
+        task = self._asks = asyncio.current_task()
+        assert task is not None
+        try:
+            return await host.api.pull(addr, request, host.options.pull_timeout_ms)
+        except asyncio.CancelledError:
+            if not self._asks_anew or task.uncancel() > known:
+                raise
+            return None
+        finally:
+            self._asks, self._asks_anew = None, False
 
     async def _address(self) -> str:
         """Return whom to ask: who was suggested, else the leader or who stands in for it."""
@@ -244,7 +268,7 @@ class Puller:
             await host.leaders.refresh(queue.topic, addr)
             if host.routes.master(queue.broker_name) not in {None, addr}:
                 return
-        elif addr and isinstance(error, ResponseError) and error.code in _NOT_REGISTERED:
+        elif addr and isinstance(error, ResponseError) and error.code in NOT_REGISTERED:
             await host.heartbeat(addr)
         else:
             wait_ms = OTHER_ERROR_WAIT_MS

@@ -9,7 +9,7 @@ Source: SelectMessageQueueByHash, SelectMessageQueueByRandom.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ledgermq.client.errors import SelectorFailed
+from ledgermq.client.errors import InvalidMessage, SelectorFailed
 from ledgermq.client.message import Message, MessageQueue
 from ledgermq.remoting.protocol.properties import java_string_hash
 from ledgermq.runtime.rng import Rng, SystemRng
@@ -40,10 +40,19 @@ def select_by_random(rng: Rng | None = None) -> QueueSelector:
 def destination_of(
     queue: MessageQueue | QueueSelector | None, message: Message
 ) -> MessageQueue | Choice | None:
-    """Return the queue of a message, or how it is chosen; None if any will do."""
+    """Return the queue of a message, or how it is chosen; None if any will do.
+
+    Errors: ``InvalidMessage`` for what is no queue of the message's topic.
+    """
     if queue is None and message.sharding_key:
         queue = select_by_hash(message.sharding_key)
-    return partial(choose, queue, message) if callable(queue) else queue
+    if queue is None:
+        return None
+    if callable(queue):
+        return partial(choose, queue, message)
+    if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
+        raise InvalidMessage(f"{queue!r} is no queue of the message's topic {message.topic!r}")
+    return queue
 
 
 def choose(select: QueueSelector, message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:

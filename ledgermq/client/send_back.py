@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 FIRST_LEVEL = 3
 """The delay level of the first retry where nobody asks for another; one higher each time."""
 DELIVERIES_MAX = 16
-"""What -1 stands for in ``max_reconsume_times``."""
+"""The limit that a copy from here names where nobody has one: earlier brokers fail without any."""
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """Whose sends retries are, to brokers."""
 _OF_THE_STORED = frozenset(
@@ -60,7 +60,8 @@ class SendBack:
         self._leaders = leaders
         self._config = config
         self._retry_topic = retry_topic(config.group)
-        self._times_max = DELIVERIES_MAX if reconsume_times_max < 0 else reconsume_times_max
+        self._maybe_times_max = None if reconsume_times_max < 0 else reconsume_times_max
+        """None: the broker goes by the settings of the group."""
 
     async def give(self, queue: MessageQueue, message: MessageExt, delay_level: int) -> None:
         """Have ``message`` of ``queue`` delivered again later; level 0: as late as is usual.
@@ -70,7 +71,7 @@ class SendBack:
         api, call = self._api, self._leaders.call
         try:
             await call(
-                queue, lambda addr: api.send_back(addr, message, delay_level, self._times_max)
+                queue, lambda addr: api.send_back(addr, message, delay_level, self._maybe_times_max)
             )
         except RequestCodeNotSupported:
             raise
@@ -99,7 +100,8 @@ class SendBack:
         """Return the header of a send of the copy, without sysFlag."""
         times = message.reconsume_times
         # The broker compares the deliveries, with the one that this copy is for, with the limit.
-        times_max = times if delay_level < 0 else self._times_max
+        usual = DELIVERIES_MAX if self._maybe_times_max is None else self._maybe_times_max
+        times_max = times if delay_level < 0 else usual
         return {
             "a": PRODUCER_GROUP,
             "b": queue.topic,

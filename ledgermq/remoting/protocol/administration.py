@@ -51,6 +51,23 @@ class AllConsumeStatsHeader(msgspec.Struct, rename="camel"):
     is_order: bool = False
 
 
+class CorrectionHeader(msgspec.Struct, rename="camel"):
+    """Header of 308; the groups that are passed over have ``,`` in between."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str = ""
+
+
+class CloneOffsetsHeader(msgspec.Struct, rename="camel"):
+    """Header of 314; without a topic all of them are meant."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
 class TimeSpanHeader(msgspec.Struct):
     """Header of 303."""
 
@@ -310,6 +327,12 @@ class GroupConfigBody(_Body):
     retry_max_times: Int32 = 16
     retry_queue_nums: Int32 = 1
     which_broker_when_consume_slowly: Int64 = 1
+
+
+class CorrectionOffsets(_Body):
+    """Answer of 308, by queue."""
+
+    correction_offsets: dict[int, int]
 
 
 class ClientOffsets(_Body):

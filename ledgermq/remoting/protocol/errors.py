@@ -10,6 +10,7 @@ producer retries: DefaultMQProducer.retryResponseCodes.
 
 # ruff: noqa: N818 - the names say what happened; every one of them is an Error by its base.
 
+import re
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -17,6 +18,7 @@ from ledgermq.remoting.protocol.codes import ResponseCode, name_of_response
 
 OUTCOME_UNKNOWN_REMARK: Final = "outcome unknown"
 """A broker puts these words into the remark of an error whose message may yet be committed."""
+_ILLEGAL_QUEUE: Final = re.compile(r"(request )?queueId\[-?\d+\] is illegal")
 
 
 class Outcome(Enum):
@@ -98,10 +100,18 @@ def for_code(code: int, remark: str | None) -> ResponseError:
 
 
 class SystemFailure(ResponseError):
-    """1: anything, from a bad argument to an exception half-way, so the outcome is unknown."""
+    """1: anything, from a bad argument to an exception half-way, so the outcome is unknown.
+
+    A queue that there is not is refused before anything is stored, with the same words as ever.
+    """
 
     code = ResponseCode.SYSTEM_ERROR
     retriable = True
+
+    def __init__(self, code: int, remark: str | None) -> None:
+        super().__init__(code, remark)
+        if remark is not None and _ILLEGAL_QUEUE.match(remark):
+            self.outcome = Outcome.FAILED
 
 
 class SystemBusy(ResponseError):

@@ -118,6 +118,23 @@ def test_a_selector_that_fails_sends_nothing_and_says_so():
     run(body)
 
 
+async def sent_elsewhere(cluster):
+    """Return what a send to a queue of another topic stores in the topic of its message."""
+    queue = MessageQueue("payments", "group-0", 1)
+    async with Producer(cluster.config()) as producer:
+        for send in (producer.send, producer.send_oneway):
+            with pytest.raises(InvalidMessage, match="no queue of the message's topic 'orders'"):
+                await send(Message(TOPIC, b"x"), queue)
+        with pytest.raises(InvalidMessage, match="7 is no queue"):
+            await producer.send(Message(TOPIC, b"x"), 7)
+
+
+def test_a_queue_of_another_topic_is_refused():
+    run(sent_elsewhere)
+    with planted(ALL["queue-of-another-topic"]), pytest.raises(pytest.fail.Exception):
+        run(sent_elsewhere)
+
+
 def test_a_topic_without_a_queue_is_a_certain_failure():
     async def body(cluster):
         cluster.publish(queues=0)

@@ -90,8 +90,7 @@ def test_a_failed_message_comes_back_as_itself_until_it_is_consumed():
             "originMsgId": msg_id,
             "originTopic": TOPIC,
             "unitMode": "false",
-            "maxReconsumeTimes": "16",
-        }
+        }, "the group's retryMaxTimes counts where the consumer has no limit of its own"
         assert sends_to_retry(cluster) == []
 
     run(body)

@@ -30,6 +30,14 @@ def test_a_remark_can_make_the_outcome_unknown():
     assert for_code(1, "x").outcome is Outcome.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    "remark", ["request queueId[9] is illegal, topic", "queueId[-1] is illegal"]
+)
+def test_a_queue_that_there_is_not_is_a_certain_failure(remark):
+    assert for_code(1, remark).outcome is Outcome.FAILED
+    assert for_code(1, f"failed while {remark}").outcome is Outcome.UNKNOWN
+
+
 def test_only_errors_before_sending_are_certain_among_those_of_the_connection():
     assert errors.ConnectFailed.outcome is Outcome.FAILED
     assert errors.ConnectionLost.outcome is Outcome.UNKNOWN

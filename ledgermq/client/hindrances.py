@@ -1,0 +1,96 @@
+"""Why nothing arrives: what blocks the topics of a group member, and the pulls of its queues.
+
+A topic may be unknown, or its queues may not be had; a broker may refuse every pull of a queue, as
+it does where the group is disabled. Each reason is a warning once, and stands in `problems` for as
+long as it holds. What a change of leader brings about is no reason before it has lasted a while.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from ledgermq.client.errors import NotTaken
+from ledgermq.client.leader import leader_may_have_moved
+from ledgermq.client.message import MessageQueue
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.errors import RemotingError, ResponseError
+from ledgermq.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+LASTING_MS = 5_000
+"""From when on what passes at a change of leader, or of members, counts as a reason."""
+NOT_REGISTERED = frozenset({
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+})  # fmt: skip
+"""Answers to a pull that the next heartbeat mends."""
+
+
+class Hindrances:
+    """The reasons of one member; those of its retry topic, which its broker makes, are no news."""
+
+    def __init__(self, clock: Clock, retry_topic: str) -> None:
+        self._clock = clock
+        self._retry_topic = retry_topic
+        self._topics: dict[str, RemotingError] = {}
+        self._queues: dict[MessageQueue, RemotingError] = {}
+        self._since_ms: dict[str | MessageQueue, int] = {}
+        """Since when the queues of a topic are not had, or a queue cannot be pulled."""
+
+    def __bool__(self) -> bool:
+        """Tell whether a topic is blocked."""
+        return bool(self._topics)
+
+    def problems(self, held: Iterable[MessageQueue]) -> dict[str, RemotingError]:
+        """Return what blocks each topic, the ``held`` queues among it."""
+        known = set(held)
+        found = {
+            queue.topic: error for queue, error in sorted(self._queues.items()) if queue in known
+        }
+        return found | self._topics
+
+    def on_blocked(self, topic: str, error: RemotingError) -> None:
+        """Take why a topic is not consumed."""
+        if topic == self._retry_topic:
+            _log.info("topic=%s event=not_consumed error=%s", topic, error)
+            return
+        before, self._topics[topic] = self._topics.get(topic), error
+        self._tell(topic, before, error)
+
+    def on_share(self, topic: str, *, taken: bool) -> None:
+        """Take whether this member has all queues of a topic that are its share."""
+        now_ms = self._clock.monotonic_ms()
+        lasts_ms = now_ms - self._since_ms.setdefault(topic, now_ms)
+        if not taken and lasts_ms >= LASTING_MS:
+            self.on_blocked(topic, NotTaken(topic))
+            return
+        self._topics.pop(topic, None)
+        if taken:
+            del self._since_ms[topic]
+
+    def on_pull_failed(self, queue: MessageQueue, error: RemotingError) -> None:
+        """Take why a pull of a queue failed."""
+        now_ms = self._clock.monotonic_ms()
+        lasts_ms = now_ms - self._since_ms.setdefault(queue, now_ms)
+        passes = leader_may_have_moved(error) or (
+            isinstance(error, ResponseError) and error.code in NOT_REGISTERED
+        )
+        if passes and lasts_ms < LASTING_MS:
+            return
+        before = next((one for at, one in self._queues.items() if at.topic == queue.topic), None)
+        self._queues[queue] = error
+        self._tell(queue.topic, before, error)
+
+    def on_pulled(self, queue: MessageQueue) -> None:
+        """Take that a queue can be pulled again."""
+        self._since_ms.pop(queue, None)
+        self._queues.pop(queue, None)
+
+    def forget(self, topic: str) -> None:
+        """A topic is consumed no more."""
+        self._topics.pop(topic, None)
+        self._since_ms.pop(topic, None)
+
+    def _tell(self, topic: str, before: RemotingError | None, error: RemotingError) -> None:
+        level = logging.INFO if str(before) == str(error) else logging.WARNING
+        _log.log(level, "topic=%s event=not_consumed error=%s", topic, error)

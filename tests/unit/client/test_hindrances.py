@@ -1,0 +1,83 @@
+"""What counts as a reason why nothing arrives, since when, and how often it is said."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from ledgermq.client import MessageQueue, NotTaken
+from ledgermq.client.hindrances import LASTING_MS, Hindrances
+from ledgermq.remoting.protocol.errors import ConnectFailed, for_code
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+
+QUEUES = [MessageQueue("orders", "b", number) for number in range(2)]
+REFUSED = for_code(16, "subscription group no permission, g")
+
+
+class Clock:
+    now_ms = 1_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def hindrances(clock: Clock) -> Hindrances:
+    return Hindrances(clock, "%RETRY%g")
+
+
+def test_a_refused_pull_is_a_reason_at_once_and_until_one_succeeds(hindrances: Hindrances) -> None:
+    hindrances.on_pull_failed(QUEUES[0], REFUSED)
+    assert hindrances.problems(QUEUES) == {"orders": REFUSED}
+    assert hindrances.problems(QUEUES[1:]) == {}, "the queue has gone to another member"
+    hindrances.on_pulled(QUEUES[0])
+    assert hindrances.problems(QUEUES) == {}
+
+
+@pytest.mark.parametrize("error", [ConnectFailed("refused"), for_code(14, ""), for_code(25, "")])
+def test_what_a_change_of_leader_brings_is_a_reason_once_it_lasts(
+    hindrances: Hindrances, clock: Clock, error: Exception
+) -> None:
+    hindrances.on_pull_failed(QUEUES[0], error)
+    clock.now_ms += LASTING_MS - 1
+    hindrances.on_pull_failed(QUEUES[0], error)
+    assert hindrances.problems(QUEUES) == {}
+    clock.now_ms += 1
+    hindrances.on_pull_failed(QUEUES[0], error)
+    assert hindrances.problems(QUEUES) == {"orders": error}
+
+
+def test_queues_that_are_not_had_are_a_reason_once_it_lasts(
+    hindrances: Hindrances, clock: Clock
+) -> None:
+    hindrances.on_share("orders", taken=False)
+    assert not hindrances
+    clock.now_ms += LASTING_MS
+    hindrances.on_share("orders", taken=False)
+    assert isinstance(hindrances.problems([])["orders"], NotTaken)
+    hindrances.on_share("orders", taken=True)
+    assert not hindrances
+    hindrances.on_share("orders", taken=False)
+    assert not hindrances, "it counts anew"
+
+
+def test_a_reason_is_a_warning_once_for_all_queues(
+    hindrances: Hindrances, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for queue in QUEUES * 3:
+            hindrances.on_pull_failed(queue, REFUSED)
+        assert len(caplog.records) == 1
+        hindrances.on_blocked("%RETRY%g", REFUSED)
+        assert len(caplog.records) == 1, "its broker makes the retry topic"
+    with planted(BY_TESTS["refused-pull-unsaid"]):
+        other = Hindrances(Clock(), "%RETRY%g")
+        other.on_pull_failed(QUEUES[0], REFUSED)
+        assert other.problems(QUEUES) == {}
