@@ -13,6 +13,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from broker.access.build import Access
 from broker.core import Core, Machine
 from broker.delays.service import SCHEDULE_TOPIC
 from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
@@ -97,9 +98,13 @@ class BrokerController:
         self._mode: Mode = build_mode(core, assignment)
         self._client, self._registrar = build_registrar(core, self._mode)
         self._retention = build_retention(core, self._mode)
-        around = Around(self._mode.guard, self._registrar, self._retention, self._status)
+        self._access = Access(core)
+        around = Around(
+            self._mode.guard, self._registrar, self._retention, self._status, self._access.file
+        )
         self._processors = build_processors(core, around, self._mode.processors)
         self.requests = self._processors.requests
+        handlers, hot = self._access.handlers(self.requests, self._mode.guard)
         self._services = build_services(core, self._processors)
         self._services.transactions.save = self._mode.saver.save
         self._wake_up = WakeUp(
@@ -109,8 +114,8 @@ class BrokerController:
         )
         self.server = RemotingServer(
             name="broker",
-            handlers=self.requests.commands,
-            hot=self.requests.hot,
+            handlers=handlers,
+            hot=hot,
             config=transport,
             clock=clock,
             on_close=self._on_client_gone,
@@ -130,6 +135,7 @@ class BrokerController:
         """
         config, leave, mode = self._config, self._leave, self._mode
         await check_port_free("listenPort", config.listen_host, config.listen_port)
+        self._access.load()
         await mode.check()
         leave.push_async_callback(self._client.close)
         leave.callback(mode.leave)
@@ -247,6 +253,7 @@ class BrokerController:
         HoldSweep(self.tables.held, clock, self._tasks, pull.expire)
         self._services.leader.schedule()
         tend("credentials", CREDENTIALS_MS, self._mode.credentials.refresh)
+        self._access.tend()
         tend("clients", CLIENT_SLICE_MS, self._tend_clients)
         tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(clock.monotonic_ms()))
         self._tasks.spawn("snapshot", self._mode.saver.run())

@@ -167,6 +167,13 @@ IMMUNITY_MS_MAX: Final = Limit(
     3_600_000, "time for which a transaction may ask not to be asked for", Unit.MILLISECONDS,
     Scope.REQUEST, "asked for then; where `transactionTimeOut` is longer, after that",
 )  # fmt: skip
+ACCESS_FILE_BYTES_MAX: Final = Limit(
+    128 * 1024, "access file", Unit.BYTES, Scope.PROCESS, "not read, and the rules before count"
+)
+ACCESS_HOSTS_MAX: Final = Limit(
+    4_096, "addresses of which it is remembered whether they are trusted", Unit.COUNT,
+    Scope.PROCESS, "forgotten, worked out again",
+)  # fmt: skip
 
 LIMITS: Final = (
     TOPICS_BYTES_MAX, TOPIC_QUEUES_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX,
@@ -178,4 +185,5 @@ LIMITS: Final = (
     LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, LOG_WAITING_MS_MAX, QUEUE_UNITS_MAX,
     REPLIES_MAX, REPLIES_BYTES_MAX, REPLIES_OF_CLIENT_MAX,
     OPEN_HALVES_MAX, RECENT_HALVES_BYTES_MAX, TRANSACTIONS_ASKED_MAX, IMMUNITY_MS_MAX,
+    ACCESS_FILE_BYTES_MAX, ACCESS_HOSTS_MAX,
 )  # fmt: skip

@@ -23,6 +23,7 @@ from broker.limits import (
 )
 from broker.offsets.moved import OffsetMovedEvents
 from broker.offsets.removal import OffsetRemoval
+from broker.processor.access import AccessProcessor
 from broker.processor.admin import AdminProcessor
 from broker.processor.clean import CleanProcessor
 from broker.processor.client import ClientProcessor
@@ -59,6 +60,7 @@ from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.access.file import AccessFile
     from broker.cluster.guard import Guard
     from broker.core import Core
     from broker.retention.service import Retention
@@ -75,6 +77,8 @@ class Around(NamedTuple):
     publisher: Publisher
     retention: Retention
     status: Callable[[], dict[str, Any]]
+    access: AccessFile | None = None
+    """Where access control is on."""
 
 
 class Processors(NamedTuple):
@@ -143,6 +147,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             rng=core.rng,
         ),
         _build_admin(core, around, creator, proposer),
+        AccessProcessor(around.access, core.config),
         CleanProcessor(around.retention, store.log_start, core.tasks.serve),
         *_build_tools(core, creator, proposer, counts, new_groups),
         *of_mode,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cli.account import account_of_run
 from cli.messages import NameServers, parse_addresses
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ def run_job(job: Job) -> None:
         from ledgermq.remoting.transport.client import RemotingClient
         from ledgermq.remoting.transport.config import TransportConfig
 
-        client = RemotingClient(config=TransportConfig())
+        account = account_of_run()
+        sign = None if account is None else account.sign
+        client = RemotingClient(config=TransportConfig(), sign=sign)
         try:
             return await job(client)
         finally:

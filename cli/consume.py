@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.account import AccessKey, SecretKey, config_of_run, take_account
 from cli.messages import PANEL, AsJson, NameServers, Progress, Tally, parse_addresses
 from ledgermq.runtime.cancel import timeout
 
@@ -74,6 +75,8 @@ def consume(
             help="Where a new group begins; a time is in ms, or as 2025-01-31T12:00.",
         ),
     ] = "first",
+    access_key: AccessKey = "",
+    secret_key: SecretKey = "",
     as_json: AsJson = False,
     progress: Progress = False,
 ) -> None:
@@ -86,6 +89,7 @@ def consume(
 
     Example: ledgermq consume -t orders --count 10 --seconds 30
     """
+    take_account(access_key, secret_key)
     if sql and expression != "*":
         raise typer.BadParameter("a group takes messages by --tags or by --sql", param_hint="--sql")
     check_expression(expression)
@@ -217,7 +221,6 @@ def _origin(begin: int | None) -> tuple[ConsumeFrom, int]:
 async def print_messages(addresses: tuple[str, ...], wanted: Wanted, printer: Printer) -> int:
     """Consume until there is enough, and return the exit code."""
     from ledgermq.client import (
-        ClientConfig,
         ConsumeOptions,
         InvalidMessage,
         MessageModel,
@@ -234,7 +237,7 @@ async def print_messages(addresses: tuple[str, ...], wanted: Wanted, printer: Pr
         orderly=wanted.orderly,
     )
     try:
-        config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
+        config = config_of_run(addresses, wanted.group)
         consumer = PushConsumer(config, printer.listen, options=options)
         consumer.subscribe(wanted.topic, Sql92(wanted.sql) if wanted.sql else wanted.expression)
     except InvalidMessage as error:  # the options' fault

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cli.account import config_of_run
 from cli.admin import print_table
 from cli.messages import NameServers, parse_addresses
 from cli.signing import find_credentials
@@ -289,13 +290,13 @@ def _run(
     none: str = "nothing found",
 ) -> None:
     """Print what ``ask`` returns; exit code 1, and why, for nothing or a failure."""
-    from ledgermq.client import AdminClient, ClientConfig, InvalidMessage, RemotingError
+    from ledgermq.client import AdminClient, InvalidMessage, RemotingError
 
     async def main() -> Rows:
         async with AdminClient(config, credentials=credentials) as client:
             return await ask(client)
 
-    config = ClientConfig(namesrv_addrs=parse_addresses(namesrv), group=GROUP)
+    config = config_of_run(parse_addresses(namesrv), GROUP)
     credentials = find_credentials()
     try:
         rows = asyncio.run(main())

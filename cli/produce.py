@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.account import AccessKey, SecretKey, config_of_run, take_account
 from cli.messages import PANEL, AsJson, NameServers, Progress, Tally, parse_addresses
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def produce(
     ] = "",
     delay: Delay = 0,
     transaction: Ending = "",
+    access_key: AccessKey = "",
+    secret_key: SecretKey = "",
     as_json: AsJson = False,
     progress: Progress = False,
 ) -> None:
@@ -105,6 +108,7 @@ def produce(
 
     Example: seq 1000 | ledgermq produce -n "10.0.0.1:9876;10.0.0.2:9876" -t orders --rate 100
     """
+    take_account(access_key, secret_key)
     if transaction not in {"", *ENDINGS}:
         said = f"{transaction!r} is none of {', '.join(ENDINGS)}"
         raise typer.BadParameter(said, param_hint="--transaction")
@@ -188,9 +192,9 @@ class _Ending:
 
 
 def _producer(addresses: tuple[str, ...], sending: Sending) -> Producer:
-    from ledgermq.client import ClientConfig, Producer, TransactionProducer
+    from ledgermq.client import Producer, TransactionProducer
 
-    config = ClientConfig(namesrv_addrs=addresses, group="ledgermq-cli")
+    config = config_of_run(addresses, "ledgermq-cli")
     if sending.transaction:
         return TransactionProducer(config, _Ending(sending.transaction))
     return Producer(config)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.account import config_of_run
 from cli.admin import print_table
 from cli.messages import NameServers, parse_addresses
 
@@ -150,9 +151,9 @@ def _run(
     find: Callable[[ClientConfig], Coroutine[None, None, list[MessageExt]]],
     show: Callable[[list[MessageExt]], None],
 ) -> None:
-    from ledgermq.client import ClientConfig, RemotingError
+    from ledgermq.client import RemotingError
 
-    config = ClientConfig(namesrv_addrs=parse_addresses(namesrv), group=GROUP)
+    config = config_of_run(parse_addresses(namesrv), GROUP)
     try:
         found = asyncio.run(find(config))
     except RemotingError as error:

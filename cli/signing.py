@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.account import AccessKey, SecretKey, take_account
 from cli.admin import TIMEOUT_MS, ask
 
 if TYPE_CHECKING:
@@ -67,8 +68,11 @@ def take_options(
             help="Sign with what this broker.conf names.",
         ),
     ] = "",
+    access_key: AccessKey = "",
+    secret_key: SecretKey = "",
 ) -> None:
     """Take the options that stand before the name of a command."""
+    take_account(access_key, secret_key)
     _Given.key_file, _Given.cert, _Given.key, _Given.config = key_file, cert, key, config
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mutants.access import ACCESS
 from mutants.admin import ADMIN
 from mutants.afresh import AFRESH
 from mutants.blind import BLIND
@@ -113,6 +114,7 @@ _BY_TESTS: Final = (
     *OVERLOOKED,
     *PACED,
     *PEERS,
+    *ACCESS,
     *RECORDS,
     *REPLIES,
     *RETRIES,

@@ -15,7 +15,7 @@ from ledgermq.remoting.protocol.certificates import Identity, Role
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.hosts import is_loopback
-from ledgermq.remoting.protocol.signing import BadSignature, verify
+from ledgermq.remoting.protocol.signing import AUDIENCE, BadSignature, Trust, verify
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -93,6 +93,26 @@ class Guard:
             return f"{identity} may not change {self._group}; {_HOW}"
         _log.info("event=request_permitted code=%d by=%s host=%s", request.code, identity, host)
         return None
+
+    def member_refusal(self, request: RemotingCommand, *, is_last: bool) -> str | None:
+        """Return why a request does not count as one of a member or an administrator.
+
+        Unlike `refusal` it believes nobody where neither key nor CA is set, and takes what is for
+        all brokers of this name as well. ``is_last``: nobody asks about this request again, so its
+        signature is used up.
+        """
+        trust = self._credentials.trust
+        if not trust:
+            return f"it is signed as a member's, and {_UNSET}"
+        if not is_last:
+            trust = Trust(trust.keys, trust.authorities)
+        named = request.ext_fields.get(AUDIENCE, "")
+        audience = self._group if named == self._group and is_last else self._audience
+        try:
+            identity = verify(request, trust, now_ms=self._wall_ms(), audience=audience)
+        except BadSignature as error:
+            return f"{error}; {_HOW}"
+        return None if self._may_administer(identity) else f"{identity} is not of {self._group}"
 
     def _may_administer(self, identity: Identity) -> bool:
         if identity.role is Role.NODE:

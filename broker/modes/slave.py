@@ -15,6 +15,7 @@ from broker.modes.copied import note_copied
 from broker.modes.over_plain import OverPlain, ha_door
 from broker.modes.plain import PlainMode
 from broker.slave_sync.build import build_slave_sync
+from broker.slave_sync.signed import calls_of
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.remoting.transport.client import RemotingClient
@@ -60,7 +61,8 @@ class SlaveMode(OverPlain):
         self._ha.set_master(self._config.ha_master_address)
         tasks = self._core.tasks
         tasks.spawn("follow the master", self._ha.run())
-        sync = build_slave_sync(self._core, self._client, self.followed_master, self.on_applied)
+        client = calls_of(self._core, self._client, self.credentials)
+        sync = build_slave_sync(self._core, client, self.followed_master, self.on_applied)
         tasks.spawn("follow the master's tables", sync.run())
 
     async def end(self) -> None:

@@ -17,6 +17,7 @@ from broker.modes.plain import PlainMode
 from broker.ports import check_port_free
 from broker.processor.epochs import EpochProcessor
 from broker.slave_sync.build import build_slave_sync
+from broker.slave_sync.signed import calls_of
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.runtime.cancel import timeout
 from store.dispatch.anomalies import Copied
@@ -160,7 +161,8 @@ class SwitchedSlave(OverPlain):
         self._ha.set_master(self._role.ha_address)
         tasks = self._core.tasks
         tasks.spawn("follow the master", self._ha.run())
-        sync = build_slave_sync(self._core, self._client, self.followed_master, self.on_applied)
+        client = calls_of(self._core, self._client, self.credentials)
+        sync = build_slave_sync(self._core, client, self.followed_master, self.on_applied)
         tasks.spawn("follow the master's tables", sync.run())
 
     async def end(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from ledgermq.client.hooks import Hook
 from ledgermq.client.message import ConsumeFrom, MessageModel
 from ledgermq.client.rebalance import Allocate, allocate_averagely
+from ledgermq.remoting.protocol.access import AccountKey
 from ledgermq.runtime.machine import process_id
 
 
@@ -65,6 +66,9 @@ class ClientConfig:
     """Whether these are traced: RocketMQ's tools show who sent and consumed a message."""
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
     """Where traces go; the brokers have that topic with ``traceTopicEnable``."""
+    access_key: str = ""
+    """Account of brokers with access control; each request is signed with ``secret_key``."""
+    secret_key: str = field(default="", repr=False)
     default_topic: str = "TBW102"
     """The topic whose route serves a topic that does not exist yet."""
     default_topic_queues: int = 4
@@ -80,6 +84,7 @@ class ClientConfig:
         for name in ("send_timeout_ms", "connect_timeout_ms", "request_timeout_ms", "stall_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        self._check_account()
         for name in ("auto_batch_messages_max", "auto_batch_bytes_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -87,6 +92,15 @@ class ClientConfig:
             raise ValueError(f"retry_times must not be negative, not {self.retry_times}")
         if not self.backoff_ms or min(self.backoff_ms) <= 0:
             raise ValueError(f"backoff_ms needs positive waits, not {self.backoff_ms}")
+
+    def _check_account(self) -> None:
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ValueError("access_key and secret_key: both are needed, or neither")
+
+    @property
+    def account(self) -> AccountKey | None:
+        """What requests are signed with, if they are."""
+        return AccountKey(self.access_key, self.secret_key) if self.access_key else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ class ClientInstance:
             config=TransportConfig(connect_timeout_ms=config.connect_timeout_ms),
             handlers=handlers or {},
             source_address=config.source_address,
+            sign=None if config.account is None else config.account.sign,
         )
         packed = ipaddress.ip_address(address).packed
         self.unique_ids = UniqueIdGenerator(packed, config.process_id, rng.randint(0, 2**32 - 1))

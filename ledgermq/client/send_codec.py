@@ -18,8 +18,9 @@ from ledgermq.client.validation import (
     check_properties_size,
     check_topic,
 )
+from ledgermq.remoting.protocol.access import AccountKey
 from ledgermq.remoting.protocol.codes import VERSION, RequestCode, SerializeType
-from ledgermq.remoting.protocol.command import decode_command
+from ledgermq.remoting.protocol.command import decode_command, encode_command
 from ledgermq.remoting.protocol.compression import COMPRESSED_ZLIB, compress
 from ledgermq.remoting.protocol.errors import RemoteProtocolError, for_code
 from ledgermq.remoting.protocol.frame import Frame
@@ -65,10 +66,19 @@ class SendTarget:
     The template takes sys flag, born time, user flag, properties, command flag and opaque.
     """
 
-    __slots__ = ("broker_name", "queue", "single", "whole")
+    __slots__ = ("account", "broker_name", "queue", "single", "whole")
 
-    def __init__(self, group: str, queue: MessageQueue, default_topic: str, queues: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        queue: MessageQueue,
+        default_topic: str,
+        queues: int,
+        account: AccountKey | None = None,
+    ) -> None:
         self.queue = queue
+        self.account = account
+        """What signs each send, if anything does."""
         self.broker_name = queue.broker_name
         fixed = [group, queue.topic, default_topic, str(queues), str(queue.queue_id)]
         self.single = _template(RequestCode.SEND_MESSAGE_V2, fixed, queue.broker_name, "false")
@@ -145,8 +155,15 @@ def encode_send(target: SendTarget, outgoing: Outgoing, opaque: int, command_fla
         command_flag,
         opaque,
     )
+    if target.account is not None:
+        return _signed(target.account, header, outgoing.body)
     size = len(header)
     return _PREFIX.pack(4 + size + len(outgoing.body), size) + header
+
+
+def _signed(account: AccountKey, header: bytes, body: bytes) -> bytes:
+    """Return frame prefix and header of a send, signed."""
+    return encode_command(account.sign(decode_command(Frame(SerializeType.JSON, header, body))))[0]
 
 
 def prepare_single(

@@ -70,4 +70,6 @@ class TopicTargets:
 
     def _make(self, queue: MessageQueue) -> SendTarget:
         config = self._config
-        return SendTarget(config.group, queue, config.default_topic, config.default_topic_queues)
+        return SendTarget(
+            config.group, queue, config.default_topic, config.default_topic_queues, config.account
+        )

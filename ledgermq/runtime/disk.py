@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
-from ledgermq.runtime.regular import check_regular, check_small
+from ledgermq.runtime.regular import NEW_MODE, check_regular, check_small, mode_of
 
 Buffer = bytes | bytearray | memoryview
 IOV_MAX: Final = 1024
@@ -144,7 +144,10 @@ class Disk(Protocol):
         ...
 
     def replace(self, path: str, data: bytes | bytearray) -> None:
-        """Replace a small file: after a crash it holds the old content or the new, never a mix."""
+        """Replace a small file: after a crash it holds the old content or the new, never a mix.
+
+        Who may read it stays as it was.
+        """
         ...
 
     def names(self, directory: str) -> list[str]:
@@ -355,7 +358,7 @@ class RealDisk:
         """Replace a small file as a whole; see `Disk.replace`."""
         temporary = path + ".tmp"
         try:
-            _write_whole(temporary, data)
+            _write_whole(temporary, data, mode_of(path))
             os.rename(temporary, path)  # noqa: PTH104  # paths are plain strings here
         except OSError:
             with contextlib.suppress(OSError):  # half a file only takes the space that is missing
@@ -449,11 +452,13 @@ class _Lock:
             self._fd = -1
 
 
-def _write_whole(path: str, data: bytes | bytearray) -> None:
+def _write_whole(path: str, data: bytes | bytearray, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     # Neither through a link into another file, nor waiting for the reader of a pipe.
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     try:
+        if mode != NEW_MODE:
+            os.fchmod(fd, mode)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(fd, rest) :]

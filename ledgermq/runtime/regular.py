@@ -10,6 +10,7 @@ from typing import Final
 
 from ledgermq.runtime.errors import FatalError
 
+NEW_MODE: Final = 0o644
 READ_BYTES_MAX: Final = 640 * 1024**2
 """Of a small file: more than a snapshot may have, and less than a machine has memory."""
 
@@ -34,3 +35,11 @@ def check_small(fd: int, path: str) -> None:
 def _check_size(size_bytes: int, path: str) -> None:
     if size_bytes > READ_BYTES_MAX:
         raise FatalError(f"{path} has {size_bytes} bytes, more than {READ_BYTES_MAX}")
+
+
+def mode_of(path: str) -> int:
+    """Return who may do what with a file; `NEW_MODE` if there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116  # paths are plain strings here
+    except OSError:
+        return NEW_MODE

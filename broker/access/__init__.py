@@ -1,0 +1,1 @@
+"""Access control: which account may send and read what (RocketMQ's ``aclEnable``)."""

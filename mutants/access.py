@@ -1,0 +1,46 @@
+"""Planted bugs about accounts: who is believed, and what they may do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+ACCESS: Final = (
+    Mutant(
+        name="account-signature-not-compared",
+        breaks="Whoever knows the name of an account has its rights.",
+        source="A signature that is asked for and not looked at.",
+        plant=patch(
+            "broker.access.door:AccessDoor.refusal",
+            ("if not account.signed(request):", "if 'Signature' not in fields:"),
+        ),
+    ),
+    Mutant(
+        name="reader-may-send",
+        breaks="An account that may only read a topic may send to it.",
+        source="Any permission of a topic taken for the one that is needed.",
+        plant=patch(
+            "broker.access.rules:Account.has",
+            ("bool(owned & right.any_of)", "bool(owned)"),
+        ),
+    ),
+    Mutant(
+        name="administration-open-to-accounts",
+        breaks="Any account makes topics, moves offsets and reads the access file.",
+        source="RocketMQ 4.9.7 asks for an administrator in five requests only.",
+        plant=patch(
+            "broker.access.door:AccessDoor._lacking",
+            ("None if account.is_admin else", "None if account else"),
+        ),
+    ),
+    Mutant(
+        name="place-names-any-message",
+        breaks="By its place in the log an account reads, or is sent, a message of any topic.",
+        source="RocketMQ 4.9.7 asks for no right in VIEW_MESSAGE_BY_ID.",
+        plant=patch(
+            "broker.access.door:AccessDoor._lacking",
+            ("if code in PLACES:", "if code in ():"),
+        ),
+    ),
+)
