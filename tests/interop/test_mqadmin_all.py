@@ -56,14 +56,17 @@ class Place:
 @contextlib.asynccontextmanager
 async def place_of(kind: str, home: Path) -> AsyncIterator[Place]:
     """Run brokers: a group of three, one alone, a synchronous master with its slave."""
+    rules = home.with_suffix(".yml")
+    rules.write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n")
+    settings = {**SETTINGS, "aclEnable": "true", "rocketmq.acl.plain.file": str(rules)}
     if kind == "pair":
         home.mkdir()
         async with classic(home) as brokers:
-            await brokers.start("a0", brokerRole="SYNC_MASTER", **SETTINGS)
-            await brokers.start("a1", **SETTINGS)
+            await brokers.start("a0", brokerRole="SYNC_MASTER", **settings)
+            await brokers.start("a1", **settings)
             yield Place(brokers.namesrv, "C", "broker-a", brokers.address("a0"), home)
         return
-    lines = [f"{key}={value}" for key, value in SETTINGS.items()]
+    lines = [f"{key}={value}" for key, value in settings.items()]
     replicas = 3 if kind == "group" else 1
     with Cluster(home, replicas=replicas, sync_flush=False, settings=lines) as cluster:
         address = f"127.0.0.1:{cluster.ports[cluster.leader()]}"
@@ -259,7 +262,7 @@ def of_4(place: Place) -> Iterator[Step]:
     yield ("updateAclConfig", *cluster, "-a", "RocketMQ1", "-s", "12345678")
     yield ("deleteAclConfig", *cluster, "-a", "RocketMQ1")
     yield ("clusterAclConfigVersion", *cluster)
-    yield ("updateGlobalWhiteAddr", *cluster, "-g", "192.0.2.1")
+    yield ("updateGlobalWhiteAddr", *cluster, "-g", "192.0.2.1,127.0.0.1")
     yield ("getAclConfig", *cluster)
 
 
