@@ -437,15 +437,15 @@ def test_without_access_control_handlers_are_called_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
+    ("mutant", "rule"),
     [
-        ("account-signature-not-compared", forged_is_refused),
-        ("reader-may-send", consumer_cannot_send),
-        ("administration-open-to-accounts", only_administrators_administer),
-        ("place-names-any-message", by_its_place_nothing_hidden_is_read),
+        (BY_TESTS["account-signature-not-compared"], forged_is_refused),
+        (BY_TESTS["reader-may-send"], consumer_cannot_send),
+        (BY_TESTS["administration-open-to-accounts"], only_administrators_administer),
+        (BY_TESTS["place-names-any-message"], by_its_place_nothing_hidden_is_read),
     ],
 )
-def test_the_rules_find_the_bugs_planted_against_them(name, rule):
-    with planted(BY_TESTS[name]):
+def test_the_rules_find_the_bugs_planted_against_them(mutant, rule):
+    with planted(mutant):
         assert not rule()
     assert rule()
