@@ -108,6 +108,15 @@ MOMENTS: Final = (
         ),
     ),
     Mutant(
+        name="overtaken-sync-counted",
+        breaks="A sync that ends when what it covers was cut counts for what came instead.",
+        source="The simulator: a follower counted an entry that no sync had covered.",
+        plant=patch(
+            "dledger.core.raft:Raft.persisted",
+            ("min(index, log.handed_index)", "min(index, log.last_index)"),
+        ),
+    ),
+    Mutant(
         name="cut-by-a-former-master",
         breaks="A slave of a new master cuts its log where the epochs of the former one said.",
         source="RocketMQ AutoSwitchHAClient compares epochs anew with each master.",

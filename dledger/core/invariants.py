@@ -3,6 +3,8 @@
 The properties of a whole cluster (paper Figure 3) need all replicas and are checked there.
 """
 
+from itertools import pairwise
+
 from dledger.core.model import FOLLOWER, LEADER, Role
 from dledger.core.raft import Raft
 from dledger.core.state import RaftState
@@ -14,11 +16,12 @@ def check(raft: Raft) -> None:
     log = state.log
     last_index, commit_index = log.last_index, log.commit_index
     assert -1 <= commit_index <= last_index, (commit_index, last_index)
-    assert log.persisted_index <= last_index, (log.persisted_index, last_index)
+    assert log.persisted_index <= log.handed_index, (log.persisted_index, log.handed_index)
     assert log.handed_index <= last_index, (log.handed_index, last_index)
     assert state.delivered_index <= commit_index, (state.delivered_index, commit_index)
     assert log.last_term <= state.term, (log.last_term, state.term)
     assert state.saved.term <= state.term, (state.saved.term, state.term)
+    _check_runs(state)
     _check_role(state)
     _check_membership(state)
     for progress in state.progress.values():
@@ -29,6 +32,19 @@ def check(raft: Raft) -> None:
             assert not progress.probing, progress.describe()
         else:
             assert not progress.inflight_bytes, progress.describe()
+
+
+def _check_runs(state: RaftState) -> None:
+    """Each term of the log begins behind the one before, and with an entry that is there."""
+    log = state.log
+    runs = log.last_runs()
+    for (first, term), (second, next_term) in pairwise(runs):
+        assert first < second, runs
+        assert term < next_term, runs
+    if runs:
+        first, term = runs[-1]
+        assert first <= log.last_index, (runs, log.last_index)
+        assert term == log.last_term, (runs, log.last_term)
 
 
 def _check_role(state: RaftState) -> None:

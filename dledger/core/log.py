@@ -86,6 +86,10 @@ class RaftLog:
             return NO_TERM if index == NO_INDEX else None
         return self._run_terms[bisect_right(self._run_indexes, index) - 1]
 
+    def last_runs(self) -> list[tuple[LogIndex, Term]]:
+        """Return where the last two terms of the log begin, as it is remembered."""
+        return list(zip(self._run_indexes[-2:], self._run_terms[-2:], strict=True))
+
     def committed_term_at(self, index: LogIndex) -> Term | None:
         """Return the term of entry ``index``, None unless it is committed."""
         return self.term_at(index) if index <= self.commit_index else None

@@ -370,11 +370,12 @@ class Raft:
     def persisted(self, index: LogIndex) -> None:
         """Take the report that the log up to ``index`` is held as the flush mode asks.
 
-        The driver guarantees that nothing up to ``index`` was cut since it was written.
+        The driver guarantees that nothing up to ``index`` was cut since it was written, but for
+        what it has not been told yet: what took the place of that was not handed out either.
         """
         state = self.state
         log = state.log
-        index = min(index, log.last_index)
+        index = min(index, log.handed_index)
         if index > log.persisted_index:
             log.persisted_index = index
             if state.role is LEADER:

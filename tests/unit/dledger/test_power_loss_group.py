@@ -18,6 +18,8 @@ from dledger.driver import Driver
 from dledger.replica import open_replica
 from dledger.segments.row import Segments
 from dledger.storage.state_files import HardStateFile
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from sim.disk import SimDisk
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
@@ -275,6 +277,31 @@ def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut(r
     node.begin_sync()
     node.end_sync()
     assert node.driver.synced_index == synced + 1
+
+
+def counted_after_a_sync_that_the_cut_overtook():
+    """Return what a replica counts, and what it had synced before, as a sync ends.
+
+    The core has cut what the sync covers and taken another entry; the disk has heard of neither.
+    """
+    node, synced = leader_with_an_unsynced_tail()
+    node.work()
+    node.begin_sync()
+    log, term = node.raft.state.log, node.raft.state.term + 1
+    position, size, _ = node.store.entry(synced)
+    other = encode_span(synced + 1, term, position + size, [b"of the next leader"])
+    node.raft.step(Append("n1", "n0", term, synced, log.term_at(synced), -1, other))
+    while node.syncs:
+        node.driver.end_sync(node.syncs.pop(0))
+    return log.persisted_index, synced
+
+
+def test_a_sync_that_a_cut_has_overtaken_counts_nothing_behind_it():
+    counted, synced = counted_after_a_sync_that_the_cut_overtook()
+    assert counted == synced
+    with planted(BY_TESTS["overtaken-sync-counted"]):
+        counted, synced = counted_after_a_sync_that_the_cut_overtook()
+        assert counted == synced + 1
 
 
 @pytest.mark.parametrize("returns_early", [True, False])
