@@ -86,7 +86,7 @@ CONSUMPTION: Final = (
         source="RocketMQ ConsumeMessageOrderlyService.start: lockMQPeriodically every 20 s.",
         plant=patch(
             "ledgermq.client.queue_locks:QueueLocks.run",
-            (">= RENEW_MS", ">= RENEW_MS << 10"),
+            (">= self.renew_ms", ">= self.renew_ms << 10"),
         ),
     ),
     Mutant(

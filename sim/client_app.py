@@ -109,6 +109,7 @@ class ClientApp:
             namesrv_addrs=config.namesrv_addrs,
             group=PULL_GROUP,
             instance_name=f"{self.name}-pull",
+            heartbeat_ms=config.heartbeat_ms,
             source_address=config.source_address,
             process_id=config.process_id,
         )
@@ -146,6 +147,8 @@ class ClientApp:
             else:
                 self._acknowledged(rows, result)
                 self.has_sent_last = self._validators.is_known(result.queue)
+                if not self.has_sent_last:  # the route lacks the group
+                    await asyncio.sleep(RETRY_S)
 
     def _begin_due(self, operations: deque[Op]) -> None:
         """Begin the operations whose time has come, and look again when the next one's has."""

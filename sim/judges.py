@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sim.edging import lease_ms, refused_p
 from sim.layout import GROUP
 from sim.oracles.broadcast import Broadcast
 from sim.oracles.delays import Delays, levels_of
@@ -60,7 +61,7 @@ class Judges:
         world.watch.applied.delays_ms = self.delays.delays_ms
         if not options.clock_spread_ms and not world.plan.moves_clocks:
             self.delays.sent_ns = world.record.sent_ns
-        self.locks = Locks(truth)
+        self.locks = Locks(truth, lease_ms(world.plan))
         self.retries: Retries | None = None
         self.order: Order | None = None
         self.broadcast: Broadcast | None = None
@@ -90,7 +91,8 @@ class Judges:
                 (workload.transactional.check_max, workload.transactional.check_ms),
                 dropped,
             )
-            world.watch.brokers.ends = HeardEnds(truth, self.transactions)
+            if not refused_p(world.plan):  # an end that is not put is asked for again
+                world.watch.brokers.ends = HeardEnds(truth, self.transactions)
         self._horizon_ms: dict[str, int] = {}
         """By leader: until when what comes due is waited for."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from broker.delay_levels import DELAY_LEVELS
 from dledger.config import FlushDiskType
 from ledgermq.client.config import ClientConfig
+from sim.faults.edges import BEATS
 from sim.faults.plan import MEMBERS
 from sim.faults.strain import RETRY_TIMES
 from sim.oracles.alone_disk import LogFiles
@@ -33,6 +34,10 @@ ALONE_HOST: Final = "b0"
 """The machine of a broker outside the group."""
 ODD_HOST: Final = "h0"
 """The machine of odd and hostile clients."""
+TOOLS_HOST: Final = "y0"
+"""The machine of who asks what tools ask."""
+HEARTBEAT_MS: Final = 30_000
+"""As clients are set by default."""
 SEND_TIMEOUT_MS: Final = 1_500
 """Half of the default: while nobody leads, clients do little else than ask for a leader."""
 MIN_PLAIN_SEGMENT: Final = 64 * 1024
@@ -57,6 +62,8 @@ class Layout:
         self.late = tuple(f"g{i}" for i in range(len(workload.late)))
         self.alone = (ALONE_HOST,) if options.alone else ()
         self.odd = (ODD_HOST,) if workload.odd else ()
+        edges = workload.edges
+        self.tools = (TOOLS_HOST,) if edges is not None and edges.tools_ms else ()
         self.members = {
             prefix: tuple(f"{prefix}{i}" for i in range(workload.members(prefix)))
             for prefix in MEMBERS
@@ -76,7 +83,7 @@ class Layout:
     @property
     def polite(self) -> frozenset[str]:
         """Addresses of clients that say what they mean."""
-        names = (*self.clients, *self.all_members, AUDITOR)
+        names = (*self.clients, *self.all_members, *self.tools, AUDITOR)
         return frozenset(self.hosts[name].address for name in names)
 
     @property
@@ -84,7 +91,7 @@ class Layout:
         """Hosts by network; each has one of its own."""
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
-            self.late, self.alone, *self.members.values(),
+            self.late, self.alone, *self.members.values(), self.tools,
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:
@@ -106,7 +113,10 @@ class Layout:
     def client_config(self, name: str) -> ClientConfig:
         """Return the settings of a producer or consumer."""
         host, strain = self.hosts[name], self.plan.workload.strain
+        edges = self.plan.workload.edges
+        silent_ms = 0 if edges is None else edges.silent_ms
         return ClientConfig(
+            heartbeat_ms=silent_ms // BEATS or HEARTBEAT_MS,
             namesrv_addrs=tuple(self.namesrv_addrs()),
             group="senders",
             instance_name=f"{name}-{host.incarnation}",
@@ -164,6 +174,7 @@ class Layout:
                 max_hash_slot_num=strain.key_slots or KEY_SLOTS,
                 max_index_num=4 * (strain.key_slots or KEY_SLOTS),
             )
+        config = self._with_edges(config)
         if settings is None:
             return config
         return replace(
@@ -171,6 +182,21 @@ class Layout:
             transaction_timeout_ms=settings.check_ms,
             transaction_check_interval_ms=settings.check_ms,
             transaction_check_max=settings.check_max,
+        )
+
+    def _with_edges(self, config: SimBrokerConfig) -> SimBrokerConfig:
+        edges = self.plan.workload.edges
+        if edges is None:
+            return config
+        slots = edges.key_slots or config.max_hash_slot_num
+        return replace(
+            config,
+            sim_queues_flushed=edges.queues_flushed,
+            sim_unwritten=edges.unwritten,
+            sim_dispatch=edges.dispatch,
+            get_bytes_max=edges.read_bytes or config.get_bytes_max,
+            max_hash_slot_num=slots,
+            max_index_num=4 * slots,
         )
 
     def _usual_config(self, name: str) -> SimBrokerConfig:

@@ -27,7 +27,7 @@ from sim.context import CURRENT
 from sim.workload import BROADCAST_GROUP, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TASK_TOPIC, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ledgermq.client import ClientConfig, MessageQueue, RemotingError
     from ledgermq.client.assignment import Held
@@ -207,6 +207,8 @@ class OrderlyApp(MemberApp):
         super().__init__(*args)
         self._settings = settings
         self._oracle = oracle
+        self.on_made: Callable[[PushConsumer], None] = lambda _push: None
+        """Hears of each consumer before it starts."""
         self._tries = 0
         self._finished: dict[MessageQueue, int] = {}
         """Where a queue goes on behind what was finished last."""
@@ -244,6 +246,7 @@ class OrderlyApp(MemberApp):
         push.api.commit_offset = noted  # type: ignore[method-assign]  # to listen to it
         push.assignment._commit = committed  # type: ignore[method-assign]  # likewise
         push.api.unlock = heard  # type: ignore[method-assign]  # to listen to it
+        self.on_made(push)
         return push
 
     def _options(self) -> ConsumeOptions:

@@ -193,6 +193,20 @@ class SimNetwork:
         self._loop.trace.event("reset", source, target=target, connections=len(ends) // 2)
         return len(ends) // 2
 
+    def reset_one_end(self, source: str, target: str) -> list[SimTransport]:
+        """End all connections between two addresses for the first; return the other ends.
+
+        Those hear nothing of it, as if packets that say so were lost on the way.
+        """
+        sockets = self.link(source, target).sockets
+        ends = [one for one in sockets if isinstance(one, SimTransport)]
+        for transport in ends:
+            transport.silent = transport._eof_sent = True
+            transport.reset()
+        self.resets += len(ends)
+        self._loop.trace.event("reset", source, target=target, connections=len(ends))
+        return [transport.peer for transport in ends]
+
     def add_rule(self, rule: FrameRule) -> None:
         """Treat frames as a rule says; see `sim.frames`."""
         self._rules.append(rule)

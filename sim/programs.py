@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
+from sim.edging import scale_member
 from sim.faults.plan import MEMBERS
 from sim.further import FurtherApp, Task
 from sim.kinds import Odd
 from sim.layout import GROUP
 from sim.members import BroadcastApp, MemberApp, OrderlyApp, RetryApp
 from sim.payers import PayApp
+from sim.tools import ToolsApp
 from sim.workload import NOT_OF_PRODUCERS, PAY_GROUP, Kind
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from sim.validators import Validators
     from sim.workload import Op
 
-App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp
+App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp | ToolsApp
 
 NS_PER_MS: Final = 1_000_000
 REBORN_MS: Final = 400
@@ -82,6 +84,8 @@ async def run_client(world: World, name: str) -> None:
         await _run_payer(world, name)
     elif name in layout.members["x"]:
         await _run_further(world, name)
+    elif name in layout.tools:
+        await _run_tools(world, name)
     elif name in layout.all_members:
         world.apps[name] = member = _member(world, name)
         await member.run()
@@ -122,7 +126,9 @@ def _member(world: World, name: str) -> MemberApp:
         steps, order = workload.orderly, judges.order
         assert steps is not None
         assert order is not None
-        return OrderlyApp(*common, steps.group, until_ms, settings=steps, oracle=order)
+        orderly = OrderlyApp(*common, steps.group, until_ms, settings=steps, oracle=order)
+        orderly.on_made = partial(scale_member, world.plan)
+        return orderly
     news, broadcast = workload.broadcast, judges.broadcast
     assert news is not None
     assert broadcast is not None
@@ -161,6 +167,16 @@ async def _run_further(world: World, name: str) -> None:
     )
     config, host = world.layout.client_config(name), world.hosts[name]
     app = FurtherApp(name, config, host, world.validators, task)
+    world.apps[name] = app
+    await app.run()
+
+
+async def _run_tools(world: World, name: str) -> None:
+    edges = world.plan.workload.edges
+    assert edges is not None
+    times_ms = (edges.tools_ms, world.plan.options.safety_ms)
+    config = world.layout.client_config(name)
+    app = ToolsApp(name, config, world.hosts[name], world.validators, times_ms)
     world.apps[name] = app
     await app.run()
 

@@ -40,6 +40,15 @@ class SimBrokerConfig(BrokerConfig):
     sim_units_max: int = 0
     """Messages that are looked at for one read; 0: as usual."""
 
+    sim_queues_flushed: int = 0
+    """Queues that are written in one tick, likewise."""
+
+    sim_unwritten: int = 0
+    """Units of queues that wait to be written, likewise."""
+
+    sim_dispatch: int = 0
+    """Entries that are read back from the log in one turn, likewise."""
+
     def dledger_config(self) -> DLedgerConfig:
         """Return the settings of the replicated log."""
         config = BrokerConfig.dledger_config(self)
@@ -59,6 +68,10 @@ class SimBrokerConfig(BrokerConfig):
             max_wait_ack_ms=self.sync_flush_timeout_ms,
             checkpoint_ms=self.sim_checkpoint_ms,
             get_units_max=self.sim_units_max or config.get_units_max,
+            flush_queues_max=self.sim_queues_flushed or config.flush_queues_max,
+            unflushed_units_max=self.sim_unwritten or config.unflushed_units_max,
+            dispatch_batch=self.sim_dispatch or config.dispatch_batch,
+            follower_batch=self.sim_dispatch or config.follower_batch,
         )
 
     def retention_config(self) -> RetentionConfig:

@@ -47,7 +47,7 @@ class SimTransport(asyncio.Transport):
         "_arrival_ns", "_blocked", "_buffered", "_closing", "_context", "_eof_queued", "_eof_sent",
         "_gone", "_high", "_inbox", "_kernel", "_lost", "_low", "_protocol", "_queue", "_queued",
         "_reading", "_unacked_lost", "_used", "_writing_paused", "back", "link", "local", "on_left",
-        "peer", "process", "remote", "sock", "tap",
+        "peer", "process", "remote", "silent", "sock", "tap",
     )  # fmt: skip
 
     peer: "SimTransport"
@@ -82,8 +82,8 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._lost = False
         self._gone = False
-        self._eof_queued = False
-        self._eof_sent = False
+        self._eof_queued = self._eof_sent = False
+        self.silent = False  # whether the other end hears nothing of the end of this one
         self._writing_paused = False
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._blocked: SimHandle | None = None
@@ -357,7 +357,7 @@ class SimTransport(asyncio.Transport):
 
     def bounce(self) -> None:
         """Something arrived for a socket that is gone: its kernel, if it runs, says so."""
-        if self._kernel.is_reachable(self.local[0]):
+        if self._kernel.is_reachable(self.local[0]) and not self.silent:
             self._to_peer(self.peer.on_reset)
 
     def _read_inbox(self) -> None:

@@ -18,15 +18,17 @@ from dledger.core.model import Role
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
+from sim import edging
 from sim.context import CURRENT, Process
 from sim.dropping import Dropping
 from sim.health import NS_PER_MS, Health
 from sim.judges import Judges
-from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE, Layout
+from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.machines import Machines
 from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd, Timing
 from sim.oracles.answers import Answers
+from sim.oracles.beginning import Beginning
 from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
@@ -87,11 +89,12 @@ class World(Machines):
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
         self._refusals = Refusals(
-            0.0 if plan.workload.strain is None else plan.workload.strain.refused_p,
+            edging.refused_p(plan),
             lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
             lambda: self.record.count("refused"),
         )
         self._follow_clients()
+        edging.tell_oracles(self)
         self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
         self.clients_oracle.requests_of = self.library.possible
         answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
@@ -126,6 +129,7 @@ class World(Machines):
             Consuming(findings).follow,
             Keeping(findings).follow,
             Committing(findings).follow,
+            Beginning(self.watch.truth, findings, lambda queue: queue.broker_name == GROUP).follow,
         ).follow
 
     def _taps(self) -> Taps:
@@ -236,9 +240,11 @@ class World(Machines):
         """Start every machine but the spares."""
         layout = self.layout
         others = (*layout.alone, *layout.clients, *layout.odd, *layout.late, *layout.all_members)
+        others += layout.tools
         for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
         plan_crashes(self)
+        edging.slow_files(self)
 
     # Processes
 
@@ -264,6 +270,7 @@ class World(Machines):
         self.controllers[name] = controller
         if not is_alone:
             self._watch(name, process, controller)
+        edging.scale_broker(self.plan, controller)
         self.dropping.listen(name, controller)
         self._refusals.listen(controller, host.rng.split(f"refusals{host.incarnation}"))
         try:

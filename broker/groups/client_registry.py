@@ -163,6 +163,7 @@ class _Memberships:
 
     def __init__(self, room: FairShare | None) -> None:
         self.room = FairShare(CLIENTS_BYTES_MAX) if room is None else room
+        self.expiry_ms = EXPIRY_MS
         self._of: dict[int, dict[str, Client]] = {}
         self._unswept: list[int] = []
 
@@ -200,7 +201,7 @@ class _Memberships:
             clients = self._of.get(connection_id, {})
             left -= 1 + len(clients)
             for name, client in clients.items():
-                if now_ms - client.last_seen_ms > EXPIRY_MS:
+                if now_ms - client.last_seen_ms > self.expiry_ms:
                     found.append((name, connection_id))
         return found
 

@@ -56,6 +56,7 @@ class QueueLocks:
         """One request to a broker at a time: no renewal overtakes a release."""
         self._wake = asyncio.Event()
         self._closed = False
+        self.valid_ms, self.renew_ms = VALID_MS, RENEW_MS
 
     def holds(self, queue: MessageQueue) -> bool:
         """Return whether nobody else may consume ``queue`` now; a lock that ran out is lost."""
@@ -70,7 +71,7 @@ class QueueLocks:
     def maybe_locked_ms(self, queue: MessageQueue) -> int | None:
         """Return when the lock of ``queue`` was asked for last (monotonic), None without one."""
         until_ms = self._until_ms.get(queue)
-        return None if until_ms is None else until_ms - VALID_MS
+        return None if until_ms is None else until_ms - self.valid_ms
 
     async def take(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock queues and return those that were granted; failures are logged."""
@@ -110,7 +111,9 @@ class QueueLocks:
             held = _by_broker(queue for queue in list(self._until_ms) if self.holds(queue))
             now_ms = self._host.clock.monotonic_ms()
             due = [
-                name for name in held if now_ms - self._asked_ms.get(name, -RENEW_MS) >= RENEW_MS
+                name
+                for name in held
+                if now_ms - self._asked_ms.get(name, -self.renew_ms) >= self.renew_ms
             ]
             await asyncio.gather(*[self._renew(name) for name in due])
 
@@ -179,7 +182,7 @@ class QueueLocks:
             granted = await host.leaders.call(some[0], ask)
             for queue in some:
                 if queue in granted:
-                    self._until_ms[queue] = t_asked_ms + VALID_MS
+                    self._until_ms[queue] = t_asked_ms + self.valid_ms
                 else:
                     refused.append(queue)
         return refused

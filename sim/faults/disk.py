@@ -6,11 +6,14 @@ Source: spec/proof.md D2-D10.
 import errno
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Final
 
 from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
 from sim.faults.stage import NS_PER_MS, Effect
 
 ROT_TRIES = 20
+GROWING: Final = frozenset({Op.CREATE, Op.WRITE})
+"""Steps that need room."""
 
 
 class Ruled(Effect):
@@ -103,23 +106,40 @@ class LyingSync(Ruled):
 
 
 class DiskFull(Effect):
-    """Little or no space is left for a while."""
+    """Little or no space is left for a while; with ``glob``, none for these files alone."""
+
+    _rules: Mapping[str, Rule] = {}  # replaced as a whole
 
     def apply(self) -> None:
         """Fill the disks; a process that cannot save its vote ends itself."""
+        glob = self.event.text("glob")
+        self._rules = {name: _no_room(glob) for name in self.names if glob}
         for name in self.names:
             self.stage.excused[name] = None
-            self.target.disk(name).limit(int(self.event.number("free_bytes")))
+            disk = self.target.disk(name)
+            if glob:
+                disk.add_rule(self._rules[name])
+            else:
+                disk.limit(int(self.event.number("free_bytes")))
 
     def undo(self) -> None:
         """Free the disks, and have the processes run."""
         for name in self.names:
-            self.target.disk(name).limit(None)
+            disk = self.target.disk(name)
+            if name in self._rules:
+                disk.drop_rule(self._rules[name])
+            else:
+                disk.limit(None)
             self.target.start(name)
 
     def count(self) -> float:
         """Return how many writes met a full disk."""
-        return sum(self.target.disk(name).writes_refused for name in self.names)
+        refused = sum(self.target.disk(name).writes_refused for name in self.names)
+        return refused + sum(rule.hits for rule in self._rules.values())
+
+
+def _no_room(glob: str) -> Rule:
+    return Rule(action=Action.FAIL, ops=GROWING, glob=glob, error=errno.ENOSPC)
 
 
 class BitRot(Effect):

@@ -13,7 +13,9 @@ from msgspec import structs
 
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
+from sim.faults.edges import EDGES, draw_edges
 from sim.faults.further import FURTHER, draw_further
+from sim.faults.moments import MOMENTS, with_moments
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import RECIPES, STOPPED
@@ -21,6 +23,7 @@ from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
+from sim.workload import BATCH_MAX
 
 BASELINE_P: Final = 0.03
 """Seeds without any fault."""
@@ -110,11 +113,28 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
             further=draw_further(rng.split(FURTHER)),
             strain=draw_strain(rng.split(STRAIN), options.segment_bytes),
         )
-        events = _with_stops(rng.split("more stops"), workload, events, options)
-        events = with_corners(rng.split(CORNERS), events, options, on)
+        edges = draw_edges(rng.split(EDGES), is_busy=_is_busy(workload))
+        workload = structs.replace(workload, edges=edges)
+        events = _with_more(rng, workload, events, options, on=on)
         if _takes_long(options, workload):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
+
+
+def _with_more(
+    rng: SplitRng,
+    workload: Workload,
+    events: list[FaultEvent],
+    options: Options,
+    *,
+    on: Sequence[Package],
+) -> list[FaultEvent]:
+    """Return the events of a plan, and those among them that have a stream of their own."""
+    events = _with_stops(rng.split("more stops"), workload, events, options)
+    events = with_corners(rng.split(CORNERS), events, options, on)
+    if workload.edges is None or not workload.edges.moments:
+        return events
+    return with_moments(rng.split(MOMENTS), events, options)
 
 
 def _with_traffic(
@@ -136,6 +156,13 @@ def _with_traffic(
         options = structs.replace(options, retention_ms=0)
         workload = structs.replace(workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0)
     return options, workload
+
+
+def _is_busy(workload: Workload) -> bool:
+    """Tell whether tens of messages come at once, again and again."""
+    strain = workload.strain
+    waits = strain is not None and strain.due_at_once > BATCH_MAX
+    return workload.burst_max > BATCH_MAX or waits or Odd.BATCH in workload.odd
 
 
 def _takes_long(options: Options, workload: Workload) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
+from sim.faults.edges import Edges
 from sim.faults.further import Further
 from sim.faults.strain import Strain
 from sim.faults.switch import Switch
@@ -328,6 +329,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transactional: Transactional | None = None
     further: Further | None = None
     strain: Strain | None = None
+    edges: Edges | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

@@ -69,9 +69,15 @@ class NamesrvReset(RegistryLinks):
     """Connections between a broker and name servers end."""
 
     def apply(self) -> None:
-        """End them."""
+        """End them; with ``late_ms``, at the broker first, and so much later at the other end."""
+        late_ms = self.event.number("late_ms")
+        address, network = self.stage.address, self.target.network
         for a, b in self.links():
-            self.target.network.reset(self.stage.address(a), self.stage.address(b))
+            if not late_ms:
+                network.reset(address(a), address(b))
+            elif a == self.name:
+                for end in network.reset_one_end(address(a), address(b)):
+                    self.stage.after(late_ms, end.reset)
 
     def count(self) -> float:
         """Return how many connections were ever reset."""

@@ -20,13 +20,16 @@ from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 from sim.oracles.by_key import ByKey
 from sim.oracles.delays import SCHEDULE_TOPIC
+from sim.oracles.early import Early
+from sim.oracles.failing import check_failure
 from sim.oracles.fidelity import check_stored
 from sim.oracles.heard_ends import END_TRANSACTION
 from sim.oracles.held_pulls import SUSPEND_MS_MAX, SUSPENDS, is_too_soon
-from sim.oracles.known_members import KnownMembers
+from sim.oracles.known_members import SILENT_NS, KnownMembers
 from sim.oracles.listening import Listening
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
+from sim.oracles.stats_answers import StatsAnswers
 from sim.oracles.taking import Taking
 from sim.oracles.told_members import ToldMembers
 from sim.oracles.topics import Topics
@@ -51,13 +54,13 @@ OF_LEADERS: Final = frozenset(
     {PULL, BY_KEY, BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST, RESET, UNITS}
 )
 """What a replica that does not lead never answers with success."""
-SUCCESS, NOT_FOUND, SYSTEM_ERROR = 0, 19, 1
+SUCCESS, NOT_FOUND = 0, 19
 ANSWER_MS: Final = 10_000
 """An answer that waits for a majority, or for a topic, has come by then."""
 SLACK_MS: Final = 2_000
 NS_PER_MS: Final = 1_000_000
-LEASE_NS_MAX: Final = 125_000_000_000
-"""A lease by a clock at half speed, and the slack of an answer."""
+LEASE_SLACK_NS: Final = 5_000_000_000
+"""Of an answer, beside a lease by a clock at half speed."""
 NEVER_ANSWERED: Final = frozenset({QUERY_OFFSET})
 """A replica without authority leaves the question open, so that it is asked again."""
 _place: Final = Struct(">i4xq").unpack_from
@@ -73,6 +76,10 @@ class Asked(NamedTuple):
     incarnation: int
     now_ms: int
     """By the clock of its machine."""
+    first_index: int
+    """The first entry of its log."""
+    commit_index: int
+    """What it knew in this life to be committed: who has just started has heard of nobody."""
 
 
 class Brokers:
@@ -93,9 +100,11 @@ class Brokers:
         """Addresses of clients that say what they mean."""
         self.topics = Topics(truth)
         self._queues, self._by_key = QueueAnswers(truth), ByKey(truth)
-        self.taking = Taking()
+        self.taking, self._early = Taking(), Early()
         self._listening, self._members = Listening(), ToldMembers()
         self._known: dict[str, tuple[int, KnownMembers]] = {}
+        self.silent_ns = SILENT_NS
+        """How long members may say nothing in this run before they may be forgotten."""
         self.on_made: Callable[[str, str], None] = lambda _broker, _topic: None
         """Hears which broker has told somebody that a topic is there."""
         self.ends: HeardEnds | None = None
@@ -116,6 +125,7 @@ class Brokers:
             LOCK: self._on_lock,
             **dict.fromkeys(SENDS, self._on_send),
             **dict.fromkeys(self._queues.judges, self._on_queue),
+            **StatsAnswers(truth, self._offered).judges,
         }
 
     def add(self, replica: Replica, tap: Tap) -> None:
@@ -127,7 +137,7 @@ class Brokers:
         """Return who judges what this life of a broker says of the members of groups."""
         incarnation, known = self._known.get(replica.name, (-1, None))
         if known is None or incarnation != replica.incarnation:
-            known = KnownMembers(replica, self._polite)
+            known = KnownMembers(replica, self._polite, self.silent_ns)
             self._known[replica.name] = (replica.incarnation, known)
         return known
 
@@ -152,6 +162,8 @@ class Brokers:
             len(self._truth.statements),
             replica.incarnation,
             replica.now_ms(),
+            replica.store.first_index,
+            replica.state.log.commit_index,
         )
         if request.asker not in self._polite:
             return
@@ -176,6 +188,9 @@ class Brokers:
             self.taking.on_answer(replica, request, answer)
         elif answer.code == SUCCESS and request.code == MAKE_TOPIC:
             self.on_made(replica.name, request.text("topic"))
+            self._early.on_topic(replica, request)
+        elif leads and request.asker in self._polite:
+            check_failure(replica, request, answer)
         validator = self._validators.get(request.code)
         if validator is not None and not replica.is_corrupt:
             validator(replica, request, answer)
@@ -289,7 +304,9 @@ class Brokers:
             place = (row.entry_index, row.term) if row is not None else (-1, -1)
             if self._truth.crcs.get(place) != crc32(answer.body):
                 self._fail(self.name, replica, f"shows another message than lies at {at}: {row}")
-        elif row is not None and replica.store.first_index <= row.entry_index <= asked.applied:
+        elif row is not None and replica.store.first_index <= row.entry_index <= min(
+            asked.applied, asked.commit_index
+        ):
             self._fail(self.name, replica, f"finds no message at {at}, where {row} lies")
 
     def _on_max(self, replica: Replica, request: Said, answer: Said) -> None:
@@ -404,6 +421,7 @@ class Brokers:
             return
         wanted, given = json.loads(request.body), json.loads(answer.body)["lockOKMQSet"]
         client, group = wanted["clientId"], wanted["consumerGroup"]
+        self._early.on_lock(replica, client, group, given)
         granted = {(group, queue["topic"], queue["queueId"]) for queue in given}
         since = self._truth.statements[asked.statements :]
         for queue in wanted["mqSet"]:
@@ -419,7 +437,8 @@ class Brokers:
             return
         held = model.locks.get(key)
         since_ns = max(0 if held is None else held.since_ns, replica.boot_ns)
-        is_old = self._truth.now_ns() - since_ns > LEASE_NS_MAX
+        lease_ns_max = 2 * self._tables.lease_ms * NS_PER_MS + LEASE_SLACK_NS
+        is_old = self._truth.now_ns() - since_ns > lease_ns_max
         waits = any(
             one.code == LOCK for tap in self._taps[replica.name] for one in tap.open.values()
         )

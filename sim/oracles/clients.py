@@ -36,6 +36,8 @@ class Clients:
         self._offered: dict[Queue, set[int]] = defaultdict(set)
         self._audited: dict[Queue, int] = {}
         self._locks: dict[Queue, tuple[str, int]] = {}
+        self.lease_ns = LEASE_NS
+        """For how long nobody else gets a lock in this run."""
         self.requests_of: Callable[[int], int | None] = lambda _key: None
         """By the network, how many requests may have stored a message; None if nobody knows."""
 
@@ -165,8 +167,8 @@ class Clients:
     @guarded
     def on_locked(self, queue: Queue, owner: str, now_ns: int) -> None:
         """A lock was granted to a client that never asked for it before: nobody else has it."""
-        known, since_ns = self._locks.get(queue, ("", -LEASE_NS))
-        if known and now_ns - since_ns < LEASE_NS:
+        known, since_ns = self._locks.get(queue, ("", -self.lease_ns))
+        if known and now_ns - since_ns < self.lease_ns:
             self._report(
                 "A21 a queue locked by two",
                 f"{queue[0]}/{queue[1]} was granted to {owner}, and {known} has had it since "
@@ -177,12 +179,12 @@ class Clients:
     @guarded
     def on_renewed(self, queue: Queue, owner: str, now_ns: int, *, is_granted: bool) -> None:
         """Who has a lock has asked for it again: it is given, as long as it has not run out."""
-        known, since_ns = self._locks.get(queue, ("", -LEASE_NS))
+        known, since_ns = self._locks.get(queue, ("", -self.lease_ns))
         if known != owner:
             return  # it ran out, and another has it
         if is_granted:
             self._locks[queue] = (owner, now_ns)
-        elif now_ns - since_ns < LEASE_NS:
+        elif now_ns - since_ns < self.lease_ns:
             self._report(
                 "A21 a lock that is not renewed",
                 f"{owner} has had {queue[0]}/{queue[1]} since {since_ns / 1e9:.3f} s, and is "

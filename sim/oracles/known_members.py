@@ -46,7 +46,10 @@ class Member:
 class KnownMembers:
     """Judges what one life of a broker says of the members of groups."""
 
-    def __init__(self, replica: Replica, polite: frozenset[str]) -> None:
+    def __init__(
+        self, replica: Replica, polite: frozenset[str], silent_ns: int = SILENT_NS
+    ) -> None:
+        self._silent_ns = silent_ns
         self._replica = replica
         self._polite = polite
         self._groups: dict[str, dict[Tap, Member]] = defaultdict(dict)
@@ -104,7 +107,7 @@ class KnownMembers:
             if tap.is_closed and member.gone_ns is None:
                 member.gone_ns = now_ns
             if member.gone_ns is None:
-                is_heard = now_ns - member.heard_ns < SILENT_NS
+                is_heard = now_ns - member.heard_ns < self._silent_ns
                 if member.is_taken and is_heard and member.heard_ns < request.at_ns:
                     surely.add(member.client)
                 maybe.add(member.client)

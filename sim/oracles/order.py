@@ -32,6 +32,7 @@ WORKED: Final = "A21 a lock given back while its queue is worked on"
 FALSE: Final = "A28 dead letter without a cause"
 LEASE_NS: Final = 25_000_000_000
 """A lease is a minute by a clock that may run at double speed; less the time of a commit."""
+LEASE_MS: Final = 60_000
 
 Queue = tuple[str, int]
 
@@ -39,7 +40,8 @@ Queue = tuple[str, int]
 class Locks:
     """Judges all locks of a group of brokers, by the log alone."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, lease_ms: int = LEASE_MS) -> None:
+        self._lease_ns = LEASE_NS * lease_ms // LEASE_MS
         self._held: dict[tuple[str, str, int], tuple[str, int]] = {}
         truth.on_statement.append(self._on_statement)
 
@@ -56,7 +58,7 @@ class Locks:
                 if other == owner:
                     self._held.pop(key, None)
                 continue
-            if other != owner and now_ns - since_ns < LEASE_NS:
+            if other != owner and now_ns - since_ns < self._lease_ns:
                 text = f"entry {statement.entry} gives {key} to {owner}, {other} has had it for "
                 raise Violation(GIVEN, f"{text}{(now_ns - since_ns) / 1e9:.3f} s")
             self._held[key] = (owner, now_ns)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Violation
@@ -29,6 +31,7 @@ NOTHING: Final = -1
 """The time of a queue without messages; the end of a queue, as a time."""
 PLAIN: Final = ("orders", "ledger")
 """Topics whose entries have the codes of tags."""
+_entry_index: Final = attrgetter("entry_index")
 NAME: Final = "A44 answer that is not what the log says"
 _row: Final = re.compile(rb'"queueId":(\d+),"topic":"([^"]+)"\}:(\d+)')
 
@@ -65,6 +68,10 @@ class QueueAnswers:
     ) -> None:
         begin, end = span
         told, wanted = answer.number("offset"), request.number("timestamp")
+        begun = self.begin_at(request.note.first_index, self._rows(request))
+        if 0 < told < begun:
+            text = f"says {told} for {wanted} in {_place(request)}, which began at {begun} then"
+            _fail(replica, text)
         if begin >= end or (0 < told < begin) or self._truth.may_fall:
             return
         boundary = request.text("boundaryType").upper()
@@ -147,8 +154,12 @@ class QueueAnswers:
 
     def begin(self, replica: Replica, rows: Sequence[EntryRow]) -> int:
         """Return the first offset of a queue that is in the log of a replica."""
-        first = replica.store.first_index
-        return next((at for at, row in enumerate(rows) if row.entry_index >= first), len(rows))
+        return self.begin_at(replica.store.first_index, rows)
+
+    @staticmethod
+    def begin_at(first_index: int, rows: Sequence[EntryRow]) -> int:
+        """Return the first offset of a queue in a log that begins with an entry."""
+        return bisect_left(rows, first_index, key=_entry_index)
 
     def _rows(self, request: Said) -> Sequence[EntryRow]:
         return self._truth.queues.get((request.text("topic"), request.number("queueId")), [])

@@ -30,6 +30,8 @@ HEADER: Final = struct.Struct(">iiqqqii")
 HEAD: Final = struct.Struct(">iiqqq")
 """The part of it that says what the entry is."""
 ENTRY_MAGICS: Final = (1, 2)
+BLANK: Final = b"\xff" * 4
+"""The magic of what fills the rest of a segment; no flipped bits make one out of the others."""
 HEADER_BYTES: Final = 48
 BODY_CRC_AT: Final = 40
 
@@ -266,6 +268,8 @@ class Replica:
         mark = None
         if header is not None and header[2] == index and header[4] == position:
             mark = Mark(header[3], position, header[1], self._crc(position, header[1]))
+        if mark is None and self._is_blank(store, position):
+            return None
         if not self.is_corrupt or (mark is not None and mark == self.known.get((index, mark.term))):
             return mark
         # Header and body may both be corrupt: then only the place says which entry it was.
@@ -292,6 +296,15 @@ class Replica:
         return int.from_bytes(data[BODY_CRC_AT : BODY_CRC_AT + 4], "big") == crc32(
             data[HEADER_BYTES:]
         )
+
+    @staticmethod
+    def _is_blank(store: object, position: int) -> bool:
+        """Whether the rest of the segment was left empty: the entry did not fit there."""
+        try:
+            view = store.view(position, len(BLANK))  # type: ignore[attr-defined]  # a LogStore
+        except LookupError:
+            return False
+        return bytes(view) == BLANK
 
     @staticmethod
     def _header(store: object, position: int, segment: int) -> tuple[int, ...] | None:

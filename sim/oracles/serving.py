@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker.pulls.long_polling import HeldPull
     from sim.oracles.replica import Change, Replica
 
+FORGET: Final = "forget-offsets"
 LOOK_TICKS: Final = 4
 """A pull that could be answered and is held at two looks, so many ticks apart, is forgotten."""
 
@@ -38,6 +39,8 @@ class Serving:
         """By replica: the offsets that it took in its present leadership."""
         self._applied: dict[str, int] = {}
         """By replica: how many records of offsets it had applied at the last look."""
+        self._removals: dict[str, int] = {}
+        """By replica: how many records that remove offsets it had applied then."""
         self._held: dict[str, tuple[int, set[int]]] = {}
         """By replica: at which tick it was looked at, and which pulls could be answered then."""
         self._owed: dict[str, dict[int, HeldPull]] = {}
@@ -47,6 +50,7 @@ class Serving:
         """Listen to what a broker is asked from now on."""
         self._taken[replica.name] = {}
         self._applied.pop(replica.name, None)
+        self._removals.pop(replica.name, None)
         self._held.pop(replica.name, None)
         self._owed[replica.name] = {}
         self._listen_to_reads(replica)
@@ -132,6 +136,7 @@ class Serving:
             return
         self._applied[replica.name] = applied
         offsets = controller.tables.offsets
+        self._drop_forgotten(replica)
         for (group, topic, queue_id), offset in self._taken[replica.name].items():
             told = offsets.query(group, topic, queue_id)
             if told != offset:
@@ -141,6 +146,16 @@ class Serving:
                     f"{told}",
                     node=replica.name,
                 )
+
+    def _drop_forgotten(self, replica: Replica) -> None:
+        """Take that a record of the log has removed offsets, such as those of no group."""
+        tables, taken = replica.controller.tables, self._taken[replica.name]
+        removals = tables.state.revisions.get(FORGET, 0)
+        if removals == self._removals.get(replica.name, 0):
+            return
+        self._removals[replica.name] = removals
+        for place in [place for place in taken if tables.offsets.query(*place) is None]:
+            del taken[place]
 
     def on_tick(self, replica: Replica) -> None:
         """Look at the pulls that a broker holds. Errors: `Violation`."""

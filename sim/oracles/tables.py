@@ -42,6 +42,8 @@ class Tables:
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
+        self.lease_ms = LEASE_MS
+        """How long a lock holds in this run."""
         self._models: dict[str, Model] = {}
         self._highest: dict[str, int] = {}
         self._compared_from: dict[str, int] = {}
@@ -142,7 +144,7 @@ class Tables:
                 self._report(replica, f"{key} is locked by {lease.client_id}, the log says {held}")
             left_ms = lease.until_ms - now_ms
             age_ms = 0 if held is None else (now_ns - held.since_ns) // NS_PER_MS
-            if not LEASE_MS - FASTEST * age_ms - CALL_MS <= left_ms <= LEASE_MS + CALL_MS:
+            if not self.lease_ms - FASTEST * age_ms - CALL_MS <= left_ms <= self.lease_ms + CALL_MS:
                 raise Violation(
                     self.lease_name,
                     f"{replica.name} holds {key} for {lease.client_id} for another "
@@ -150,7 +152,7 @@ class Tables:
                     node=replica.name,
                 )
         for key, held in model.locks.items():
-            if key not in leases and now_ns - held.since_ns < LEASE_NS_MIN:
+            if key not in leases and now_ns - held.since_ns < self.lease_ms * NS_PER_MS // FASTEST:
                 self._report(replica, f"{key} is free, the log says that {held} holds it")
 
     def _compare_replicas(self, replica: Replica, count: int) -> None:

@@ -16,6 +16,7 @@ from sim.oracles.fidelity import NAME as STORED
 from sim.oracles.model import Held, Model, Statement
 from sim.oracles.records import id_head
 from sim.oracles.replica import Mark
+from sim.oracles.tables import LEASE_MS
 from sim.oracles.truth import Truth
 from sim.oracles.wire import Tap
 
@@ -73,12 +74,14 @@ class Broker:
             self.truth.crcs[offset, 1] = crc32(data)
             entries[offset] = bytes(48) + data
         self.model = Model()
-        tables = SimpleNamespace(model_of=lambda _replica: self.model)
+        tables = SimpleNamespace(model_of=lambda _replica: self.model, lease_ms=LEASE_MS)
         self.brokers = Brokers(self.truth, tables, frozenset({ASKER}))
         self.replica = SimpleNamespace(
             name="n0", is_up=True, is_corrupt=False, incarnation=1, tick=5, tick_ms=50, boot_ns=0,
             wait_ack_ms=0, id_head=id_head("10.0.0.1", 10911), deferred=[],
-            state=SimpleNamespace(role=Role.LEADER, tick=5),
+            state=SimpleNamespace(
+                role=Role.LEADER, tick=5, log=SimpleNamespace(commit_index=COUNT)
+            ),
             store=SimpleNamespace(first_index=begin),
             applied_index=COUNT - 1,
             disk=SimpleNamespace(is_watched=False), hangs=lambda: False,
@@ -87,7 +90,13 @@ class Broker:
             entry_bytes=lambda mark: entries[mark.crc],
             controller=SimpleNamespace(
                 store=SimpleNamespace(writable=False),
-                tables=SimpleNamespace(consumers=SimpleNamespace(groups=list)),
+                tables=SimpleNamespace(
+                    consumers=SimpleNamespace(groups=list),
+                    topics=SimpleNamespace(get=lambda _topic: True),
+                    locks=SimpleNamespace(
+                        _leases={("g", "orders", 0): SimpleNamespace(client_id="c1")}
+                    ),
+                ),
             ),
         )  # fmt: skip
         listener = BrokerEnd(self.brokers, self.replica)

@@ -32,6 +32,7 @@ class Broker:
     def says(self, code, asked, body=b"", **told):
         request = Said(code, {"topic": "orders", "queueId": "0", **asked}, b"", 0, b"")
         answer = Said(0, {name: str(value) for name, value in told.items()}, body, 0, b"")
+        request.note = SimpleNamespace(first_index=self.begin)
         span = (self.begin, len(TIMES))
         try:
             self.answers.judges[code](self.replica, request, answer, span)

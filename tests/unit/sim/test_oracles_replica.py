@@ -21,7 +21,7 @@ def log_of(count):
 
 
 def view_of(data, position, size):
-    if position + size > SEGMENT:
+    if position + size > len(data):
         raise LookupError(position)
     return memoryview(data)[position : position + size]
 
@@ -125,6 +125,17 @@ def test_entry_with_a_corrupt_body_is_not_one_that_was_cut_from_its_place():
     replica = replica_of(data, 4, known=known, is_corrupt=True)
     replica.read_anew()
     assert replica.marks == sound
+
+
+def test_an_entry_that_went_to_the_next_segment_is_not_one_that_lay_in_the_rest_of_this_one():
+    data, places = log_of(3)
+    known = {(index, mark.term): mark for index, mark in enumerate(marks_of(data, 3))}
+    data[places[2] :] = b"\xff" * 4 + bytes(SEGMENT - places[2] - 4)
+    whole = data + bytes(encode_span(2, 2, SEGMENT, (b"of a former leader",)).data)
+    replica = replica_of(whole.ljust(2 * SEGMENT, b"\0"), 3, known=known, is_corrupt=True)
+    replica.read_anew()
+    assert replica.marks[2].term == 2
+    assert replica.marks[2].position == SEGMENT
 
 
 def running(data, count):

@@ -1,0 +1,211 @@
+"""Moments in which something of before is still there, brought about on purpose in some plans.
+
+Who leads again after others have led, with what it held then; a hand-over to somebody who is not
+there, and one behind it; a process that is killed while its disk is full; a clock that runs ahead
+twice; connections to name servers of which one end is gone before the other one. Each is drawn from
+a stream of its own, behind everything else. Pure. Source: spec/proof.md 2, 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.faults.plan import Value
+    from sim.rng import SplitRng
+
+MOMENTS: Final = "moments"
+"""The stream that they are drawn from."""
+FIRST_MS: Final = 1_500
+LAST_MS: Final = 3_000
+"""None comes so late that nothing follows."""
+USUAL_MS: Final = 14_000
+ALONE_P: Final = 0.6
+"""How probable it is that nothing else happens."""
+INSISTS_MS: Final = 2_500
+"""How long an operator tries to hand leadership over."""
+
+
+def with_moments(rng: SplitRng, events: list[FaultEvent], options: Options) -> list[FaultEvent]:
+    """Return the events of a plan, and these among them; in most plans these alone.
+
+    What else happens would mostly come between: another broker leads, or the process begins anew.
+    """
+    weights = {name: weight for name, (weight, _) in KINDS.items()}
+    more: list[FaultEvent] = []
+    for number in range(rng.split("count").choice((1, 2, 3))):
+        stream = rng.split(f"moment{number}")
+        name = stream.split("kind").weighted(list(weights), list(weights.values()))
+        more += KINDS[name][1](stream, options)
+        del weights[name]
+    others = [] if rng.split("alone").chance(ALONE_P) else events
+    return sorted(others + more, key=lambda one: (one.at_ms, one.package.value, one.seed))
+
+
+def _leads_again(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a leader that is cut off from the others, not from its clients, and leads again."""
+    events: list[FaultEvent] = []
+    at_ms = _time(rng, options)
+    for number in range(rng.split("times").choice((1, 2, 2))):
+        stream = rng.split(f"time{number}")
+        # So long that the others elect, mostly; so short that they have not passed it by far.
+        longest_ms = options.tick_ms * options.election_ticks_max
+        away_ms = int(longest_ms * stream.split("away").choice((1.2, 1.5, 2.0, 3.0)))
+        if events and at_ms + away_ms + LAST_MS > options.safety_ms:
+            break
+        if stream.split("partly").chance(0.5):
+            some: dict[str, Value] = {"messages": "appends", "side": "from", "probability": 0.5}
+            lossy_ms = 400
+            events.append(_event(
+                stream.split("lossy"), options, (at_ms - lossy_ms, lossy_ms), FaultKind.DROP,
+                Role.LEADER, some,
+            ))  # fmt: skip
+        events.append(_event(
+            stream.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER
+        ))  # fmt: skip
+        at_ms += away_ms + stream.split("wait").choice((20, 20, 100, 500))
+        events.append(_event(
+            stream.split("back"), options, (at_ms, INSISTS_MS), FaultKind.TRANSFER, Role.EX_LEADER
+        ))  # fmt: skip
+        at_ms += INSISTS_MS + stream.split("pause").randint(0, 800)
+    return events
+
+
+def _lost_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a hand-over to somebody who stands still, and one to somebody who does not."""
+    at_ms = _time(rng, options)
+    held_ms = rng.split("held").randint(1_000, 2_500)
+    how = rng.split("how").choice((FaultKind.PAUSE, FaultKind.ISOLATE))
+    return [
+        _event(rng.split("held"), options, (at_ms, held_ms), how, Role.FOLLOWER_0),
+        _event(
+            rng.split("first"), options, (at_ms + 20, 300), FaultKind.TRANSFER, Role.FOLLOWER_0
+        ),
+        _event(
+            rng.split("next"), options, (at_ms + held_ms, INSISTS_MS), FaultKind.TRANSFER,
+            rng.split("to").choice((Role.FOLLOWER_0, Role.FOLLOWER_1)),
+        ),
+    ]  # fmt: skip
+
+
+def _full_and_killed(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return disks without room, and the end of who writes to them in the midst of that."""
+    at_ms = _time(rng, options)
+    wait_ms = rng.split("wait").randint(30, 600)
+    room: dict[str, Value] = {"free_bytes": rng.split("room").choice((0, 700, 4_096, 8_192))}
+    is_all = rng.split("all").chance(0.5)
+    target = Role.ALL if is_all else Role.LEADER
+    hold_ms = wait_ms + rng.split("hold").randint(100, 600)
+    events = [
+        _event(rng.split("full"), options, (at_ms, hold_ms), FaultKind.DISK_FULL, target, room)
+    ]
+    kind = FaultKind.RESTART_ALL if is_all else FaultKind.CRASH
+    how: dict[str, Value] = {"gracefully": 0} if is_all else {}
+    down_ms = rng.split("down").choice((50, 400))
+    events.append(_event(rng.split("end"), options, (at_ms + wait_ms, down_ms), kind, target, how))
+    return events
+
+
+def _queues_full(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return disks without room for queues, of which there may be others than those of the log."""
+    times = (_time(rng, options), rng.split("hold").randint(800, 2_500))
+    target = rng.split("role").choice((Role.LEADER, Role.LEADER, Role.ALL))
+    where: dict[str, Value] = {"glob": "*/consumequeue/*"}
+    return [_event(rng, options, times, FaultKind.DISK_FULL, target, where)]
+
+
+def _ahead_twice(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a clock that is set forward, and once more: what is believed of it is used up."""
+    at_ms = _time(rng, options)
+    back: dict[str, Value] = {"ms": rng.split("by").choice((30_000, 45_000, 58_000))}
+    more: dict[str, Value] = {"ms": rng.split("more").choice((30_000, 45_000, 58_000))}
+    wait_ms = rng.split("wait").randint(300, 1_500)
+    return [
+        _event(rng.split("one"), options, (at_ms, 6_000), FaultKind.CLOCK_JUMP, Role.LEADER, back),
+        _event(
+            rng.split("two"), options, (at_ms + wait_ms, 4_000), FaultKind.CLOCK_JUMP, Role.LEADER,
+            more,
+        ),
+    ]  # fmt: skip
+
+
+def _closed_late(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return connections to name servers that end there when the next ones are made."""
+    count = rng.split("count").randint(1, 3)
+    events = []
+    for number in range(count):
+        stream = rng.split(f"one{number}")
+        params: dict[str, Value] = {
+            "which": "all", "late_ms": stream.split("late").choice((900, 2_000, 4_000))
+        }  # fmt: skip
+        times = (_time(stream, options), 0)
+        target = stream.split("role").choice((Role.LEADER, Role.LEADER, Role.FOLLOWER))
+        events.append(_event(stream, options, times, FaultKind.NAMESRV_RESET, target, params))
+        if stream.split("moved").chance(0.6):  # who leads, and who does no more, registers anew
+            moved = (times[0] + stream.split("wait").randint(50, 400), 800)
+            events.append(_event(
+                stream.split("move"), options, moved, FaultKind.TRANSFER, Role.FOLLOWER
+            ))  # fmt: skip
+    return events
+
+
+def _slow_registry(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return registrations that take long: much changes meanwhile."""
+    params: dict[str, Value] = {
+        "which": "all", "base_ms": rng.split("base").choice((150, 400)), "loss": 0.0
+    }  # fmt: skip
+    times = (_time(rng, options), rng.split("hold").randint(2_000, 5_000))
+    return [_event(rng, options, times, FaultKind.NAMESRV_DELAY, Role.LEADER, params)]
+
+
+KINDS: Final[
+    dict[str, tuple[float, Callable[[SplitRng, Options], list[FaultEvent]]]]
+] = {
+    "leads again": (4, _leads_again),
+    "lost transfer": (1, _lost_transfer),
+    "full and killed": (2, _full_and_killed),
+    "queues full": (3, _queues_full),
+    "ahead twice": (1, _ahead_twice),
+    "closed late": (2, _closed_late),
+    "slow registry": (1.5, _slow_registry),
+}  # fmt: skip
+"""How likely each is, where there are any."""
+PACKAGES: Final = {
+    FaultKind.DROP: Package.FRAMES,
+    FaultKind.ISOLATE: Package.PARTITION,
+    FaultKind.TRANSFER: Package.TRANSFER,
+    FaultKind.PAUSE: Package.PAUSE,
+    FaultKind.DISK_FULL: Package.DISK_FULL,
+    FaultKind.RESTART_ALL: Package.CRASH,
+    FaultKind.CRASH: Package.CRASH,
+    FaultKind.CLOCK_JUMP: Package.CLOCK,
+    FaultKind.NAMESRV_RESET: Package.NAMESRV,
+    FaultKind.NAMESRV_DELAY: Package.NAMESRV,
+}
+
+
+def _event(
+    rng: SplitRng, options: Options, times: tuple[int, int], kind: FaultKind, target: str,
+    params: dict[str, Value] | None = None,
+) -> FaultEvent:  # fmt: skip
+    """Return a fault from a time on (ms) for so long; none begins or ends behind the run."""
+    at_ms = max(0, min(times[0], options.safety_ms - 1))
+    return FaultEvent(
+        at_ms=at_ms,
+        kind=kind,
+        package=PACKAGES[kind],
+        target=target,
+        for_ms=max(0, min(times[1], options.safety_ms - at_ms)),
+        seed=rng.split("seed").randint(0, (1 << 31) - 1),
+        params=params or {},
+    )
+
+
+def _time(rng: SplitRng, options: Options) -> int:
+    """Return when something begins: early enough that its end can be seen."""
+    last_ms = max(FIRST_MS, min(options.safety_ms, USUAL_MS) - LAST_MS)
+    return rng.split("at").randint(FIRST_MS, last_ms)
