@@ -13,7 +13,7 @@ from msgspec import structs
 
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
-from sim.faults.edges import EDGES, draw_edges
+from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import MOMENTS, with_moments
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
@@ -23,7 +23,6 @@ from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
-from sim.workload import BATCH_MAX
 
 BASELINE_P: Final = 0.03
 """Seeds without any fault."""
@@ -161,8 +160,8 @@ def _with_traffic(
 def _is_busy(workload: Workload) -> bool:
     """Tell whether tens of messages come at once, again and again."""
     strain = workload.strain
-    waits = strain is not None and strain.due_at_once > BATCH_MAX
-    return workload.burst_max > BATCH_MAX or waits or Odd.BATCH in workload.odd
+    waits = strain is not None and strain.due_at_once > BUSY_OVER
+    return workload.burst_max > BUSY_OVER or waits or Odd.BATCH in workload.odd
 
 
 def _takes_long(options: Options, workload: Workload) -> bool:

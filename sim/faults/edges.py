@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 EDGES: Final = "limits and times"
 """The stream that it is drawn from."""
 EDGES_P: Final = 0.3
+BUSY_OVER: Final = 8
+"""A plan with more messages at once is busy."""
 BEATS: Final = 4
 """Members say that they live so often before they would be forgotten."""
 VALID: Final = 2

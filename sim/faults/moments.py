@@ -34,6 +34,7 @@ def with_moments(rng: SplitRng, events: list[FaultEvent], options: Options) -> l
     """Return the events of a plan, and these among them; in most plans these alone.
 
     What else happens would mostly come between: another broker leads, or the process begins anew.
+    But who is to be behind is away all the same.
     """
     weights = {name: weight for name, (weight, _) in KINDS.items()}
     more: list[FaultEvent] = []
@@ -42,8 +43,9 @@ def with_moments(rng: SplitRng, events: list[FaultEvent], options: Options) -> l
         name = stream.split("kind").weighted(list(weights), list(weights.values()))
         more += KINDS[name][1](stream, options)
         del weights[name]
-    others = [] if rng.split("alone").chance(ALONE_P) else events
-    return sorted(others + more, key=lambda one: (one.at_ms, one.package.value, one.seed))
+    if rng.split("alone").chance(ALONE_P):
+        events = [one for one in events if one.package is Package.BEHIND]
+    return sorted(events + more, key=lambda one: (one.at_ms, one.package.value, one.seed))
 
 
 def _leads_again(rng: SplitRng, options: Options) -> list[FaultEvent]:
