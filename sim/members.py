@@ -209,6 +209,7 @@ class OrderlyApp(MemberApp):
         self._oracle = oracle
         self.on_made: Callable[[PushConsumer], None] = lambda _push: None
         """Hears of each consumer before it starts."""
+        self._held_of: Callable[[MessageQueue], Held | None] = lambda _queue: None
         self._tries = 0
         self._finished: dict[MessageQueue, int] = {}
         """Where a queue goes on behind what was finished last."""
@@ -219,6 +220,12 @@ class OrderlyApp(MemberApp):
 
         self._finished, asked = {}, {}
         ask, commit = push.api.commit_offset, push.assignment._commit
+        take, self._held_of = push.assignment._take, push.assignment._held.get
+
+        async def taken(queue: MessageQueue) -> bool:
+            # Its lock may have run out: then what was finished before is not committed any more.
+            self._finished.pop(queue, None)
+            return await take(queue)
 
         async def noted(
             addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
@@ -228,7 +235,8 @@ class OrderlyApp(MemberApp):
 
         async def committed(held: Held, claim: Claim = Claim.IF_FREE) -> RemotingError | None:
             error = await commit(held, claim)
-            if error is not None:  # nobody took it, or could be asked: it was tried
+            # Nobody took it, or could be asked: it was tried. Or its lock is lost: it must not be.
+            if error is not None or held.process_queue.lost:
                 self._finished.pop(held.process_queue.queue, None)
             return error
 
@@ -245,6 +253,7 @@ class OrderlyApp(MemberApp):
 
         push.api.commit_offset = noted  # type: ignore[method-assign]  # to listen to it
         push.assignment._commit = committed  # type: ignore[method-assign]  # likewise
+        push.assignment._take = taken  # type: ignore[method-assign]  # likewise
         push.api.unlock = heard  # type: ignore[method-assign]  # to listen to it
         self.on_made(push)
         return push
@@ -262,6 +271,7 @@ class OrderlyApp(MemberApp):
         process = CURRENT.get()
         assert process is not None
         self._oracle.on_begun(self.name, queue, offsets, lambda: process.alive)
+        held = self._held_of(context.queue)
         try:
             chance = await self._work(context, messages[0])
         except asyncio.CancelledError:
@@ -273,7 +283,9 @@ class OrderlyApp(MemberApp):
         self._oracle.on_ended(self.name, queue, offsets, is_done=is_done)
         self._validators.record.count("steps" if is_done else "steps_again", len(messages))
         if is_done:
-            self._finished[context.queue] = max(offsets) + 1
+            is_same = held is not None and self._held_of(context.queue) is held
+            if is_same and held is not None and not held.process_queue.lost:
+                self._finished[context.queue] = max(offsets) + 1
             return ConsumeStatus.CONSUME_SUCCESS
         return ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 

@@ -16,7 +16,7 @@ from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import MOMENTS, with_moments
-from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
+from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import RECIPES, STOPPED
 from sim.faults.strain import STRAIN, draw_strain
@@ -115,7 +115,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         edges = draw_edges(rng.split(EDGES), is_busy=_is_busy(workload))
         workload = structs.replace(workload, edges=edges)
         events = _with_more(rng, workload, events, options, on=on)
-        if _takes_long(options, workload):
+        if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
@@ -174,6 +174,14 @@ def _takes_long(options: Options, workload: Workload) -> bool:
     waits = any((workload.delayed, workload.retrying, workload.transactional))
     is_far = options.clock_spread_ms > FAR_APART_MS
     return (reads_few and Odd.BATCH in workload.odd) or (waits and is_far)
+
+
+def _waits_for_a_clock(workload: Workload, events: list[FaultEvent]) -> bool:
+    """Tell whether what waits may be stamped by a clock that was set far ahead in steps."""
+    waits = any((workload.delayed, workload.retrying, workload.transactional))
+    jumps = [one for one in events if one.kind is FaultKind.CLOCK_JUMP]
+    is_far = sum(one.number("ms") > 0 for one in jumps) > 1
+    return workload.edges is not None and waits and is_far
 
 
 def _with_stops(
