@@ -196,6 +196,16 @@ AT_BROKERS: Final = (
     Request(306, {}),
     Request(307, {"consumerGroup": Kind.GROUP, "clientId": Kind.TEXT, "jstackEnable": Kind.BOOL}),
     Request(309, {"consumerGroup": Kind.GROUP, "clientId": Kind.TEXT, "msgId": Kind.ID}),
+    Request(308, {"topic": Kind.TOPIC, "compareGroup": Kind.GROUP, "filterGroups": Kind.TEXT}),
+    Request(
+        314,
+        {
+            "srcGroup": Kind.GROUP,
+            "destGroup": Kind.GROUP,
+            "topic": Kind.TOPIC,
+            "offline": Kind.BOOL,
+        },
+    ),
     Request(315, {"statsName": Kind.TEXT, "statsKey": Kind.TEXT}),
     Request(316, {}),
     Request(317, {"isOrder": Kind.BOOL}),
