@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ledgermq.remoting.transport.tls import TlsSettings
 from ledgermq.runtime.config import key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessSettings:
+class AccessSettings(TlsSettings):
     """Whether accounts are asked for, and where they are."""
 
     acl_enable: bool = key("aclEnable", default=False)

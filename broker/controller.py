@@ -120,6 +120,7 @@ class BrokerController:
             clock=clock,
             on_close=self._on_client_gone,
         )
+        self.server.use_tls(config.server_tls())
         usage, server = self.tables.usage, self.server
         usage.add(LOG_ROOM_BYTES, lambda: room.used)
         usage.add(LOG_WAITING_BYTES_MAX, lambda: room.waiting_bytes)

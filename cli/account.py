@@ -1,12 +1,13 @@
 """The account with which commands speak to brokers that have access control.
 
 The two keys come from options or, better for the secret one, from the environment; nothing prints
-them.
+them. Where the certificates for TLS are says the environment alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import os
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -35,6 +36,20 @@ SecretKey = Annotated[
 ]
 
 
+class TlsFiles(NamedTuple):
+    """PEM files: the CA of the servers, and a certificate with its key to show them."""
+
+    ca: str
+    cert: str
+    key: str
+
+
+def tls_of_run() -> TlsFiles:
+    """Return what ``LEDGERMQ_TLS_CA``, ``LEDGERMQ_TLS_CERT`` and ``LEDGERMQ_TLS_KEY`` say."""
+    found = (os.environ.get(f"LEDGERMQ_TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
+    return TlsFiles(*found)
+
+
 class _Given:
     """The keys of this run; the command line is read once."""
 
@@ -60,9 +75,13 @@ def config_of_run(addresses: tuple[str, ...], group: str) -> ClientConfig:
     """Return the settings of a client of this run."""
     from ledgermq.client import ClientConfig
 
+    tls = tls_of_run()
     return ClientConfig(
         namesrv_addrs=addresses,
         group=group,
         access_key=_Given.access_key,
         secret_key=_Given.secret_key,
+        tls_ca_path=tls.ca,
+        tls_cert_path=tls.cert,
+        tls_key_path=tls.key,
     )

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.account import account_of_run
+from cli.account import TlsFiles, account_of_run, tls_of_run
 from cli.messages import NameServers, parse_addresses
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Coroutine, Mapping
 
     from ledgermq.remoting.protocol.command import RemotingCommand
@@ -125,9 +126,9 @@ def run_job(job: Job) -> None:
         from ledgermq.remoting.transport.client import RemotingClient
         from ledgermq.remoting.transport.config import TransportConfig
 
-        account = account_of_run()
+        account, tls = account_of_run(), _tls_context(tls_of_run())
         sign = None if account is None else account.sign
-        client = RemotingClient(config=TransportConfig(), sign=sign)
+        client = RemotingClient(config=TransportConfig(), sign=sign, tls=tls)
         try:
             return await job(client)
         finally:
@@ -138,6 +139,16 @@ def run_job(job: Job) -> None:
     except AdminError as error:
         raise typer.Exit(_fail(error)) from error
     raise typer.Exit(code)
+
+
+def _tls_context(files: TlsFiles) -> ssl.SSLContext | None:
+    """Return what connections need for TLS, None where no CA is named. Errors: `AdminError`."""
+    from ledgermq.remoting.transport.tls import client_context
+
+    try:
+        return client_context(*files) if files.ca else None
+    except ValueError as error:
+        raise AdminError(f"LEDGERMQ_TLS_CA={files.ca}: {error}") from error
 
 
 def _fail(error: AdminError) -> int:

@@ -43,4 +43,31 @@ ACCESS: Final = (
             ("if code in PLACES:", "if code in ():"),
         ),
     ),
+    Mutant(
+        name="enforced-tls-for-some",
+        breaks="Where TLS is enforced, who does not begin with it is served without.",
+        source="RocketMQ's permissive mode, which is its default.",
+        plant=patch(
+            "ledgermq.remoting.transport.secure:SecureListener._secure",
+            ("self._tls.is_enforced or await", "await"),
+        ),
+    ),
+    Mutant(
+        name="any-server-believed",
+        breaks="A client with a CA takes the certificate of anybody.",
+        source="RocketMQ's clients by default (tls.client.authServer=false).",
+        plant=patch(
+            "ledgermq.remoting.transport.tls:client_context",
+            ("context.verify_mode = ssl.CERT_REQUIRED", "context.verify_mode = ssl.CERT_NONE"),
+        ),
+    ),
+    Mutant(
+        name="handshakes-without-end",
+        breaks="Connections that never say what they are take all files of the process.",
+        source="asyncio's server counts a connection once its handshake is over.",
+        plant=patch(
+            "ledgermq.remoting.transport.secure:SecureListener._take",
+            ("len(self._pending) >= HANDSHAKES_MAX", "False"),
+        ),
+    ),
 )

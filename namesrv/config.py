@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ledgermq.remoting.transport.credentials import SecuritySettings
+from ledgermq.remoting.transport.tls import ServerTlsSettings
 from ledgermq.runtime.config import key
 from ledgermq.runtime.errors import FatalError
 from namesrv.controller.config import ControllerConfig, parse_peers
@@ -11,7 +12,7 @@ PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(ServerTlsSettings):
     """Settings under RocketMQ's names; other keys that RocketMQ knows are accepted and unused."""
 
     listen_port: int = key("listenPort", 9876, low=0, high=PORT_MAX)

@@ -54,6 +54,7 @@ class NameServer:
             clock=clock,
             on_close=self._on_close,
         )
+        self._server.use_tls(config.server_tls())
 
     async def start(self) -> int:
         """Listen; return the port. Errors: `FatalError` if that is impossible."""

@@ -93,7 +93,9 @@ class SwitchingBroker:
         self._heard_ms = 0
         self._waits_for = ""
         address = config.listen_host, config.listen_port
-        self._waiting = WaitingPort(address, clock, lambda: self._waits_for, transport)
+        self._waiting = WaitingPort(
+            address, clock, lambda: self._waits_for, transport, config.server_tls()
+        )
         self.running: BrokerController | None = None
         """The broker of the role of this moment, None while there is none."""
         self.role: Assignment | None = None

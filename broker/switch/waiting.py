@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.transport.config import TransportConfig
+    from ledgermq.remoting.transport.tls import ServerTls
     from ledgermq.runtime.clock import Clock
 
 PATIENCE_MS: Final = 1_000
@@ -42,11 +43,13 @@ class WaitingPort:
         clock: Clock,
         reason: Callable[[], str],
         transport: TransportConfig | None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._address = address
         self._clock = clock
         self._reason = reason
         self._transport = transport
+        self._tls = tls
         self._since_ms: int | None = None
         self._server: RemotingServer | None = None
 
@@ -64,6 +67,7 @@ class WaitingPort:
                 config=self._transport,
                 clock=self._clock,
             )
+            server.use_tls(self._tls)
             self._since_ms = now_ms  # should it fail
             try:
                 await server.start(*self._address)

@@ -1,11 +1,13 @@
 """Settings of producers and consumers, with RocketMQ's defaults (spec/wire.md 7.1, 7.6)."""
 
+import ssl
 from dataclasses import dataclass, field
 
 from ledgermq.client.hooks import Hook
 from ledgermq.client.message import ConsumeFrom, MessageModel
 from ledgermq.client.rebalance import Allocate, allocate_averagely
 from ledgermq.remoting.protocol.access import AccountKey
+from ledgermq.remoting.transport.tls import client_context
 from ledgermq.runtime.machine import process_id
 
 
@@ -69,6 +71,12 @@ class ClientConfig:
     access_key: str = ""
     """Account of brokers with access control; each request is signed with ``secret_key``."""
     secret_key: str = field(default="", repr=False)
+    tls_ca_path: str = ""
+    """PEM file: the CA that brokers and name servers have their certificates from; with it, every
+    connection carries TLS."""
+    tls_cert_path: str = ""
+    """PEM file: the certificate to show servers that ask for one; ``tls_key_path`` has its key."""
+    tls_key_path: str = ""
     default_topic: str = "TBW102"
     """The topic whose route serves a topic that does not exist yet."""
     default_topic_queues: int = 4
@@ -92,6 +100,14 @@ class ClientConfig:
             raise ValueError(f"retry_times must not be negative, not {self.retry_times}")
         if not self.backoff_ms or min(self.backoff_ms) <= 0:
             raise ValueError(f"backoff_ms needs positive waits, not {self.backoff_ms}")
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what connections need for TLS, None without. Errors: `ValueError`."""
+        if not self.tls_ca_path:
+            if self.tls_cert_path or self.tls_key_path:
+                raise ValueError("tls_cert_path without tls_ca_path: no server could be believed")
+            return None
+        return client_context(self.tls_ca_path, self.tls_cert_path, self.tls_key_path)
 
     def _check_account(self) -> None:
         if bool(self.access_key) != bool(self.secret_key):

@@ -65,6 +65,7 @@ class ClientInstance:
             handlers=handlers or {},
             source_address=config.source_address,
             sign=None if config.account is None else config.account.sign,
+            tls=config.tls_context(),
         )
         packed = ipaddress.ip_address(address).packed
         self.unique_ids = UniqueIdGenerator(packed, config.process_id, rng.randint(0, 2**32 - 1))

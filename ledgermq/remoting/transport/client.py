@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -26,7 +27,8 @@ class RemotingClient(RequestDispatcher):
 
     ``on_disconnect`` gets the address and the connection that is gone. ``source_address`` is the
     local address that connections leave from. ``sign`` has the last word on each request that is
-    sent as a command; what is sent as buffers is signed by whoever wrote them.
+    sent as a command; what is sent as buffers is signed by whoever wrote them. With ``tls`` all
+    connections carry it.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class RemotingClient(RequestDispatcher):
         on_disconnect: Callable[[str, Connection], None] | None = None,
         source_address: str | None = None,
         sign: Sign | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._config = config or TransportConfig()
         super().__init__(handlers, {}, self._config.requests_in_progress_max)
         self._on_disconnect = on_disconnect
         self._local = None if source_address is None else (source_address, 0)
         self._sign = sign
+        self._tls = tls
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._open: dict[int, Connection] = {}
@@ -128,6 +132,7 @@ class RemotingClient(RequestDispatcher):
                     host,
                     port,
                     local_addr=self._local,
+                    ssl=self._tls,
                 )
         except (OSError, ValueError, LocalProtocolError) as error:
             # A TimeoutError is an OSError; a host that no name server could have is a ValueError.

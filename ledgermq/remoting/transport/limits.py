@@ -16,6 +16,14 @@ ACCEPTED_MAX: Final = Limit(
     16, "connections taken in a turn of the loop", Unit.COUNT, Scope.PROCESS,
     "the rest waits for the next turn",
 )  # fmt: skip
+HANDSHAKES_MAX: Final = Limit(
+    256, "connections that have not shown yet whether they carry TLS", Unit.COUNT, Scope.PROCESS,
+    "the oldest of the address that has most of them is closed",
+)  # fmt: skip
+HANDSHAKE_MS: Final = Limit(
+    5_000, "time until a connection is through its TLS handshake", Unit.MILLISECONDS,
+    Scope.CONNECTION, "closed",
+)  # fmt: skip
 IDLE_TIMEOUT_MS: Final = Limit(
     120_000, "time without anything on a connection", Unit.MILLISECONDS, Scope.CONNECTION, "closed"
 )
@@ -50,6 +58,8 @@ LIMITS: Final = (
     FRAME_BYTES_MAX,
     CONNECTIONS_MAX,
     ACCEPTED_MAX,
+    HANDSHAKES_MAX,
+    HANDSHAKE_MS,
     IDLE_TIMEOUT_MS,
     TURN_FRAMES_MAX,
     TURN_MS_MAX,

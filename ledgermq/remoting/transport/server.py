@@ -12,7 +12,9 @@ from ledgermq.remoting.transport.acceptor import Acceptor
 from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
 from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
+from ledgermq.remoting.transport.secure import SecureListener
 from ledgermq.remoting.transport.shares import ByAddress, one_to_close, slowest_sender
+from ledgermq.remoting.transport.tls import ServerTls
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import attempt
@@ -36,12 +38,15 @@ class RemotingServer(RequestDispatcher):
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
         self.name = name
+        self._tls: ServerTls | None = None
+        self._secure: list[SecureListener] = []
         self._config = config or TransportConfig()
         super().__init__(handlers, hot, self._config.requests_in_progress_max, clock)
         self._on_close = on_close
         self._server: asyncio.Server | None = None
         self._second: asyncio.Server | None = None
         self._acceptor: Acceptor | None = None
+        self._is_open = False
         self._sweep: asyncio.TimerHandle | None = None
         self.connections: dict[int, Connection] = {}
         self._by_address = ByAddress[Connection]()
@@ -51,27 +56,46 @@ class RemotingServer(RequestDispatcher):
         """Bytes of the buffers that all connections read into."""
         self._unsent: dict[int, int] = {}
 
+    def use_tls(self, tls: ServerTls | None) -> None:
+        """Let connections carry TLS, all or some of them; to be called before `start`."""
+        self._tls = tls
+
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port, which the system chooses if ``port`` is 0.
 
         Errors: `FatalError` (exit code 2) naming host and port when it cannot be bound.
         """
         loop = asyncio.get_running_loop()
+        self._is_open = True
         try:
+            if self._tls is not None:
+                bound = await self._listen_securely(self._tls, host, port)
+                self._arm_sweep()
+                return bound
             self._server = await loop.create_server(
                 self._accept, host or None, port, backlog=self._config.backlog
             )
         except OSError as error:
+            self._is_open = False
             why = "is in use by another process" if error.errno == errno.EADDRINUSE else str(error)
             raise FatalError(f"{self.name}: cannot listen on {host}:{port}: {why}") from error
         self._acceptor = Acceptor(self._server, self._accept)
         self._arm_sweep()
         return int(self._server.sockets[0].getsockname()[1])
 
+    async def _listen_securely(self, tls: ServerTls, host: str, port: int) -> int:
+        listener = SecureListener(tls, self._accept, self._config.backlog)
+        bound = await listener.start(host, port)
+        self._secure.append(listener)
+        return bound
+
     async def listen_also(self, host: str, port: int) -> bool:
         """Take connections at a second port as well; False if it cannot be bound."""
         loop = asyncio.get_running_loop()
         try:
+            if self._tls is not None:
+                await self._listen_securely(self._tls, host, port)
+                return True
             self._second = await loop.create_server(self._accept, host or None, port)
         except OSError as error:
             _log.warning("event=no_second_port server=%s port=%d error=%s", self.name, port, error)
@@ -80,10 +104,14 @@ class RemotingServer(RequestDispatcher):
 
     async def stop(self) -> None:
         """Stop listening, cancel what handlers are awaiting, close all connections."""
-        if self._server is None:
+        if not self._is_open:
             return
-        self._server.close()
-        self._server = None
+        self._is_open = False
+        for listener in self._secure:
+            await listener.close()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         if self._second is not None:
             self._second.close()
             self._second = None
@@ -102,11 +130,11 @@ class RemotingServer(RequestDispatcher):
         if self._acceptor is not None:
             self._acceptor.on_accepted()
         full = len(self.connections) >= self._config.connections_max
-        if full and self._server is not None:
+        if full and self._is_open:
             closed = one_to_close(self._by_address, connection) or connection
             reason = f"{self.name} has {len(self.connections)} connections, its limit"
             self._drop(closed, reason)
-        if not connection.closed and self._server is not None:
+        if not connection.closed and self._is_open:
             self.connections[connection.id] = connection
             self._by_address.add(connection)
             self.receive_bytes += connection.receive_bytes

@@ -1,0 +1,58 @@
+"""A listening socket whose connections are taken one by one, before any protocol begins."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+PAUSE_S: Final = 0.1
+"""After an accept that failed for want of files."""
+
+
+class SocketListener:
+    """Accepts on one address until it is closed; ``take`` gets each socket and who is there."""
+
+    def __init__(self, take: Callable[[socket.socket, str], None], backlog: int) -> None:
+        self._take = take
+        self._backlog = backlog
+        self._sockets: list[socket.socket] = []
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port, which the system chooses if it is 0. Errors: `OSError`."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, _, _, _, address in dict.fromkeys(found):
+            listening = socket.create_server(
+                (str(address[0]), int(address[1])), family=family, backlog=self._backlog
+            )
+            listening.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
+            self._sockets.append(listening)
+            self._listen(listening)
+        return int(self._sockets[0].getsockname()[1])
+
+    def _listen(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            accepted, address = listening.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # no files: whoever waits has to wait
+            loop.remove_reader(listening)
+            loop.call_later(PAUSE_S, self._listen, listening)
+            return
+        accepted.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
+        self._take(accepted, str(address[0]))
+
+    def close(self) -> None:
+        """Accept no more."""
+        loop = asyncio.get_running_loop()
+        sockets, self._sockets = self._sockets, []
+        for listening in sockets:
+            loop.remove_reader(listening)
+            listening.close()

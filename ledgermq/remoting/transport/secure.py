@@ -1,0 +1,101 @@
+"""A listening socket whose connections carry TLS: all of them, or those that begin with it.
+
+Each connection has a bounded time to show what it is, and so many may be at that: when there are
+more, the oldest of the address that has most of them goes.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ledgermq.remoting.transport.limits import HANDSHAKE_MS, HANDSHAKES_MAX
+from ledgermq.remoting.transport.listening import SocketListener
+from ledgermq.remoting.transport.tls import ServerTls
+from ledgermq.runtime.cancel import timeout
+
+_log = logging.getLogger(__name__)
+
+HANDSHAKE_BYTE: Final = 0x16
+"""How TLS begins; a frame of ours begins with the first byte of its length, which is 0 or 1."""
+COMPLAIN_S: Final = 10.0
+
+
+class SecureListener:
+    """Accepts until it is closed; ``factory`` makes the protocol of a connection."""
+
+    def __init__(
+        self, tls: ServerTls, factory: Callable[[], asyncio.BufferedProtocol], backlog: int
+    ) -> None:
+        self._tls = tls
+        self._factory = factory
+        self._listener = SocketListener(self._take, backlog)
+        self._pending: dict[asyncio.Task[None], str] = {}
+        self._complained_s = -COMPLAIN_S
+        self._refused = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port. Errors: `OSError`."""
+        return await self._listener.start(host, port)
+
+    async def close(self) -> None:
+        """Accept no more, and end what has not shown what it is."""
+        self._listener.close()
+        tasks = list(self._pending)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _take(self, taken: socket.socket, host: str) -> None:
+        if len(self._pending) >= HANDSHAKES_MAX:
+            most = Counter(self._pending.values()).most_common(1)[0][0]
+            next(task for task, one in self._pending.items() if one == most).cancel()
+        task = asyncio.get_running_loop().create_task(self._secure(taken, host))
+        self._pending[task] = host
+        task.add_done_callback(partial(self._on_done, taken))
+
+    def _on_done(self, taken: socket.socket, task: asyncio.Task[None]) -> None:
+        self._pending.pop(task, None)
+        if task.cancelled() or task.exception() is not None:
+            taken.close()
+
+    async def _secure(self, taken: socket.socket, host: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with timeout(HANDSHAKE_MS / 1000):
+                is_tls = self._tls.is_enforced or await _first_byte(taken) == HANDSHAKE_BYTE
+                context = self._tls.context(loop.time()) if is_tls else None
+                await loop.connect_accepted_socket(self._factory, taken, ssl=context)
+        except (OSError, TimeoutError) as error:
+            taken.close()
+            self._complain(host, error)
+
+    def _complain(self, host: str, error: Exception) -> None:
+        """Tell of a connection that came to nothing; not more often than now and then."""
+        self._refused += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._complained_s >= COMPLAIN_S:
+            why = str(error) or f"no handshake within {HANDSHAKE_MS:d} ms"
+            _log.warning("event=tls_refused from=%s count=%d error=%r", host, self._refused, why)
+            self._complained_s, self._refused = now_s, 0
+
+
+async def _first_byte(taken: socket.socket) -> int:
+    """Wait for the first byte and leave it where it is; -1: the connection ended before."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def on_readable() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(taken, on_readable)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(taken)
+    found = taken.recv(1, socket.MSG_PEEK)
+    return found[0] if found else -1

@@ -1,0 +1,229 @@
+"""The port for clients with TLS: who gets it, who is refused, what is bounded, files read anew."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.certificates import Authority
+from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.errors import ConnectFailed, RemotingError
+from ledgermq.remoting.transport import secure, tls
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.limits import HANDSHAKES_MAX
+from ledgermq.remoting.transport.server import RemotingServer
+from ledgermq.remoting.transport.tls import ClientAuth, ServerTls, ServerTlsSettings, TlsMode
+from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.integration.remoting_world import run_bounded
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ledgermq.remoting.transport.connection import Connection
+
+CODE = 29_999
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("certs")
+    for name in ("ours", "others"):
+        authority = Authority.create(path / name, name, 100)
+        authority.issue(node_identity("G", "n0"), "node")
+    return path
+
+
+def settings(certs: Path, mode: TlsMode = TlsMode.PERMISSIVE) -> ServerTlsSettings:
+    return ServerTlsSettings(
+        tls_mode=mode,
+        tls_cert_path=str(certs / "ours/node.crt"),
+        tls_key_path=str(certs / "ours/node.key"),
+        tls_trust_path=str(certs / "ours/ca.crt"),
+    )
+
+
+def trusting(certs: Path, ca: str = "ours") -> ssl.SSLContext:
+    return tls.client_context(str(certs / ca / "ca.crt"))
+
+
+async def _answer(_connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    return make_response(request, 0, body=request.body)
+
+
+@asynccontextmanager
+async def served(found: ServerTlsSettings) -> AsyncIterator[tuple[RemotingServer, int]]:
+    server = RemotingServer(name="test", handlers={CODE: _answer})
+    server.use_tls(found.server_tls())
+    port = await server.start("127.0.0.1", 0)
+    try:
+        yield server, port
+    finally:
+        await server.stop()
+        assert server.connections == {}
+
+
+async def ask(port: int, context: ssl.SSLContext | None, body: bytes = b"x") -> bytes:
+    client = RemotingClient(tls=context)
+    try:
+        answer = await client.request(f"127.0.0.1:{port}", RemotingCommand(CODE, body=body), 3_000)
+        return bytes(answer.body)
+    finally:
+        await client.close()
+
+
+async def is_refused(port: int, context: ssl.SSLContext | None) -> bool:
+    try:
+        await ask(port, context)
+    except RemotingError:
+        return True
+    return False
+
+
+def test_permissive_serves_both_and_large_frames_pass(certs: Path) -> None:
+    async def test() -> None:
+        async with served(settings(certs)) as (_, port):
+            large = bytes(range(256)) * 20_000
+            assert await ask(port, trusting(certs), large) == large
+            assert await ask(port, None, large) == large
+
+    run_bounded(test())
+
+
+def test_enforcing_serves_nobody_without_tls(certs: Path) -> None:
+    async def test() -> bool:
+        async with served(settings(certs, TlsMode.ENFORCING)) as (_, port):
+            assert await ask(port, trusting(certs)) == b"x"
+            return await is_refused(port, None)
+
+    async def check() -> None:
+        assert await test()
+        with planted(BY_TESTS["enforced-tls-for-some"]):
+            assert not await test()
+
+    run_bounded(check())
+
+
+def test_a_server_of_another_ca_is_not_believed(certs: Path) -> None:
+    async def test() -> None:
+        async with served(settings(certs)) as (_, port):
+            with pytest.raises(ConnectFailed, match="certificate verify failed"):
+                await ask(port, trusting(certs, "others"))
+            with planted(BY_TESTS["any-server-believed"]):
+                assert await ask(port, trusting(certs, "others")) == b"x"
+
+    run_bounded(test())
+
+
+def test_a_client_without_a_certificate_is_refused_where_one_is_required(certs: Path) -> None:
+    async def test() -> None:
+        strict = replace(settings(certs), tls_client_auth=ClientAuth.REQUIRE)
+        async with served(strict) as (_, port):
+            assert await is_refused(port, trusting(certs))
+            for ca, refused in (("ours", False), ("others", True)):
+                shown = [str(certs / ca / f"node.{end}") for end in ("crt", "key")]
+                context = tls.client_context(str(certs / "ours/ca.crt"), *shown)
+                assert await is_refused(port, context) is refused
+
+    run_bounded(test())
+
+
+async def _silent_served(certs: Path) -> tuple[int, bytes]:
+    """How many of too many silent connections stay, and what somebody else is answered."""
+    async with served(settings(certs)) as (server, port):
+        silent = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            for _ in range(HANDSHAKES_MAX + 20)
+        ]
+        answer = await ask(port, trusting(certs))
+        await asyncio.sleep(0.1)
+        kept = sum(len(listener._pending) for listener in server._secure)
+        for _, writer in silent:
+            writer.transport.abort()
+        return kept, answer
+
+
+def test_silent_connections_are_bounded_and_shut_nobody_out(certs: Path) -> None:
+    async def test() -> None:
+        kept, answer = await _silent_served(certs)
+        assert kept <= HANDSHAKES_MAX
+        assert answer == b"x"
+        with planted(BY_TESTS["handshakes-without-end"]):
+            kept, _ = await _silent_served(certs)
+            assert kept > HANDSHAKES_MAX
+
+    run_bounded(test())
+
+
+def test_a_handshake_that_does_not_go_on_ends(
+    certs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(secure, "HANDSHAKE_MS", 300)
+
+    async def test() -> None:
+        async with served(settings(certs)) as (_, port):
+            for begin in (b"", b"\x16\x03\x01"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(begin)
+                async with asyncio.timeout(5):
+                    assert await reader.read() == b""
+                writer.close()
+
+    run_bounded(test())
+    assert sum("event=tls_refused" in line for line in caplog.messages) == 1
+
+
+def test_a_server_that_stops_lets_go_of_those_that_never_spoke(certs: Path) -> None:
+    async def test() -> None:
+        async with served(settings(certs)) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.sleep(0.05)
+        assert await reader.read() == b""
+        writer.close()
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(("127.0.0.1", port))
+
+    run_bounded(test())
+
+
+def test_files_are_read_anew_and_what_cannot_be_read_changes_nothing(
+    certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = tmp_path / "certs"
+    shutil.copytree(certs, mine)
+    server = ServerTls(settings(mine))
+    server.load()
+    first = server.context(100)
+    (mine / "ours/node.crt").write_text("half of a file")
+    assert server.context(100 + tls.LOOK_S) is first
+    assert "event=tls_not_read" in caplog.text
+    (mine / "ours/node.crt").write_bytes((certs / "ours/node.crt").read_bytes())
+    assert server.context(101 + tls.LOOK_S) is first, "looked at too often"
+    assert server.context(101 + 2 * tls.LOOK_S) is not first
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked(certs: Path, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key((certs / "ours/node.key").read_bytes(), None)
+    locked = tmp_path / "locked.key"
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(FatalError, match="has a password"):
+        replace(settings(certs), tls_key_path=str(locked)).server_tls()
