@@ -70,4 +70,13 @@ ACCESS: Final = (
             ("len(self._pending) >= HANDSHAKES_MAX", "False"),
         ),
     ),
+    Mutant(
+        name="asked-for-another-code",
+        breaks="Who has no account sends, pulls and moves offsets: 29001 stands behind the code.",
+        source="A review: handlers are found by the first code of a header, rules by the last.",
+        plant=patch(
+            "broker.access.door:AccessDoor._before_frames",
+            ("request.code = code", "assert code"),
+        ),
+    ),
 )

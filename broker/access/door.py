@@ -1,9 +1,10 @@
 """The door of access control: asked before a handler sees a request, and only where it is on.
 
 In this order, each step cheaper than what it keeps out: a trusted address; an account that is
-known; its signature; what the request needs of topics and groups. A hot handler then gets the frame
-written anew from what was looked at, so that no other reading of the same bytes can mean another
-topic. Members of this broker's name come with their own signature
+known; its signature; what the request needs of topics and groups. A hot handler is found by the
+first bytes of a header, so what it is asked for is its own code, even if another one stands behind
+that. It then gets the frame written anew from what was looked at, so that no other reading of the
+same bytes can mean another topic. Members of this broker's name come with their own signature
 (`ledgermq.remoting.protocol.signing`) instead of an account's.
 
 Source: PlainAccessValidator, PlainPermissionManager.validate 4.9.7; they answer 1, and this 16.
@@ -73,7 +74,7 @@ class AccessDoor:
 
     def hot(self, handlers: Mapping[int, HotHandler]) -> dict[int, HotHandler]:
         """Return what asks first, for handlers that take frames."""
-        return {code: self._before_frames(handler) for code, handler in handlers.items()}
+        return {code: self._before_frames(code, handler) for code, handler in handlers.items()}
 
     def commands(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """Return what asks first, for handlers that take commands."""
@@ -136,11 +137,12 @@ class AccessDoor:
         right: Right = of_topic(topic, SUB if topic.startswith(RETRY_PREFIX) else any_of)
         return None if account.has(right) else f"{account.access_key} lacks {right}"
 
-    def _before_frames(self, handler: HotHandler) -> HotHandler:
+    def _before_frames(self, code: int, handler: HotHandler) -> HotHandler:
         def handle(connection: Any, frame: Frame) -> None:  # noqa: ANN401  # a connection, or a test's
             request = decode_command(frame)
             if request.is_response:
                 return
+            request.code = code  # what is asked for, whatever else the header calls it further on
             problem = self.refusal(connection.remote[0], request)
             if problem is None:
                 handler(connection, _written_anew(request))

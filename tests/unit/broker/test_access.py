@@ -406,6 +406,29 @@ def test_a_hot_handler_sees_only_what_was_looked_at():
     assert (len(frames), len(connection.sent)) == (1, 1)
 
 
+def a_second_code_opens_nothing():
+    """310 stands first, and finds the handler; behind it what anybody may ask."""
+    frames = []
+    handle = door().hot({310: lambda _connection, frame: frames.append(frame)})[310]
+    connection = Connection()
+    for code in (Code.RAFT_STATUS, Code.GET_TOPIC_STATS_INFO):
+        for command in (
+            RemotingCommand(310, ext_fields={"b": "orders"}),
+            signed("consumer", 310, {"b": "orders"}),
+        ):
+            frame = frame_of(command)
+            head, behind = b'{"code":310,', b'{"code":310,"code":%d,' % code
+            assert frame.header.startswith(head)
+            frame.header = frame.header.replace(head, behind, 1)
+            assert decode_command(frame).code == code, "the last one counts elsewhere"
+            handle(connection, frame)
+    return not frames and [answer.code for answer in connection.sent] == [16] * 4
+
+
+def test_a_request_is_judged_by_the_code_whose_handler_takes_it():
+    assert a_second_code_opens_nothing()
+
+
 def test_a_command_is_refused_before_its_handler(caplog):
     asked = []
 
@@ -443,6 +466,7 @@ def test_without_access_control_handlers_are_called_as_they_are():
         (BY_TESTS["reader-may-send"], consumer_cannot_send),
         (BY_TESTS["administration-open-to-accounts"], only_administrators_administer),
         (BY_TESTS["place-names-any-message"], by_its_place_nothing_hidden_is_read),
+        (BY_TESTS["asked-for-another-code"], a_second_code_opens_nothing),
     ],
 )
 def test_the_rules_find_the_bugs_planted_against_them(mutant, rule):
