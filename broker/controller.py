@@ -37,6 +37,7 @@ from store.message_store import MessageStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from broker.access.file import AccessFile
     from broker.config import BrokerConfig
     from broker.modes.assignment import Assignment
     from broker.modes.mode import Mode
@@ -69,6 +70,7 @@ class BrokerController:
         tasks: supervises everything that runs beside the loop's callbacks.
         transport: limits of the clients' connections.
         assignment: what controllers have made this broker, if they say so.
+        access_file: rules of access control that were read in another role of this process.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs on, and what it is to be
@@ -81,6 +83,7 @@ class BrokerController:
         tasks: Supervisor,
         transport: TransportConfig | None = None,
         assignment: Assignment | None = None,
+        access_file: AccessFile | None = None,
     ) -> None:
         self._config = config
         self._tasks = tasks
@@ -98,7 +101,7 @@ class BrokerController:
         self._mode: Mode = build_mode(core, assignment)
         self._client, self._registrar = build_registrar(core, self._mode)
         self._retention = build_retention(core, self._mode)
-        self._access = Access(core)
+        self._access = Access(core, access_file)
         around = Around(
             self._mode.guard, self._registrar, self._retention, self._status, self._access.file
         )

@@ -79,4 +79,31 @@ ACCESS: Final = (
             ("request.code = code", "assert code"),
         ),
     ),
+    Mutant(
+        name="account-removed-by-hand-comes-back",
+        breaks="A tool's change undoes what was written into the access file just before.",
+        source="A review: the file was written from what was read up to 5 s earlier.",
+        plant=patch(
+            "broker.access.file:AccessFile.change",
+            ("await asyncio.to_thread(self.refresh)", "await asyncio.sleep(0)"),
+        ),
+    ),
+    Mutant(
+        name="bad-access-file-ends-a-switch",
+        breaks="A mistake in the access file, told and passed over, ends the broker in a failover.",
+        source="A review: each role read the file as a start does.",
+        plant=patch(
+            "broker.access.file:AccessFile.begin",
+            ('if self._problem == "":', "if True:"),
+        ),
+    ),
+    Mutant(
+        name="hidden-topic-read-on-its-way",
+        breaks="Who may read all topics but one reads that one's delayed messages and halves.",
+        source="A review: topics of the system fell under the permission for all others.",
+        plant=patch(
+            "broker.access.rules:Account._default_of",
+            ("if topic in OF_ALL_TOPICS", "if topic in ()"),
+        ),
+    ),
 )

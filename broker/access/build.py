@@ -16,28 +16,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from broker.cluster.guard import Guard
+    from broker.config import BrokerConfig
     from broker.core import Core
     from ledgermq.remoting.transport.connection import HotHandler
     from ledgermq.remoting.transport.dispatch import Handler
     from ledgermq.remoting.transport.requests import Requests
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
     from store.read.reader import Reader
 
 _ON_THE_WAY = frozenset({SCHEDULE_TOPIC, HALF_TOPIC})
 
 
 class Access:
-    """Access control as the settings have it: `file` is None where it is off."""
+    """Access control as the settings have it: `file` is None where it is off.
 
-    def __init__(self, core: Core) -> None:
+    Whose roles change hands its ``file`` from one to the next.
+    """
+
+    def __init__(self, core: Core, file: AccessFile | None = None) -> None:
         self._core = core
-        self.file: AccessFile | None = None
-        if core.config.acl_enable:
-            self.file = AccessFile(core.config.acl_file, core.machine.disk, core.clock)
+        self.file = file
+        if file is None and core.config.acl_enable:
+            self.file = access_file(core.config, core.machine.disk, core.clock)
 
     def load(self) -> None:
         """Read the file. Errors: `FatalError`."""
         if self.file is not None:
-            self.file.load()
+            self.file.begin()
 
     def tend(self) -> None:
         """Read it again whenever it has changed."""
@@ -59,6 +65,11 @@ class Access:
         )
         door = AccessDoor(around, requests.declarations)
         return door.commands(requests.commands), door.hot(requests.hot)
+
+
+def access_file(config: BrokerConfig, disk: Disk, clock: Clock) -> AccessFile | None:
+    """Return the access file of a broker, not read yet; None where access control is off."""
+    return AccessFile(config.acl_file, disk, clock) if config.acl_enable else None
 
 
 def topic_finder(reader: Reader) -> Callable[[int], str | None]:

@@ -43,7 +43,9 @@ class AccessFile:
         self.path = path
         self._disk = disk
         self._clock = clock
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, ...] | None = None
+        self._problem: str | None = ""
+        """Why what the file says does not count, None if it does; empty: it was never read."""
         self._changing = asyncio.Lock()
         self.rules: Rules = NOBODY
         self.document: Document = {}
@@ -55,10 +57,21 @@ class AccessFile:
         try:
             self._take(self._read())
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise FatalError(f"{SETTING}={self.path}: {why}") from error
+            self._problem = str(getattr(error, "strerror", None) or error)
+            raise FatalError(f"{SETTING}={self.path}: {self._problem}") from error
+        self._problem = None
         if not self.rules.accounts:
             _log.warning("event=access_without_accounts file=%s", self.path)
+
+    def begin(self) -> None:
+        """Read it; one that was read in another role of this process has rules that go on to count.
+
+        Errors: `FatalError` for one that was not.
+        """
+        if self._problem == "":
+            self.load()
+        else:
+            self.refresh()
 
     def refresh(self) -> bool:
         """Read it again if it has changed; return whether other rules count now."""
@@ -85,9 +98,14 @@ class AccessFile:
     async def change(self, change: Callable[[Document], object]) -> None:
         """Have ``change`` made to a copy of what the file says, and that from now on.
 
+        What somebody has just written into the file is read before, so that it is not undone.
+
         Errors: `ValueError`, `OSError`, and what ``change`` raises; nothing has changed then.
         """
         async with self._changing:
+            await asyncio.to_thread(self.refresh)
+            if self._problem is not None:
+                raise ValueError(f"mend {self.path} first: {self._problem}")
             document = {**self.document}
             change(document)
             await asyncio.to_thread(self._write, document)
@@ -105,7 +123,8 @@ class AccessFile:
         data = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).encode()
         if len(data) > ACCESS_FILE_BYTES_MAX:
             raise ValueError(f"the file would be larger than {ACCESS_FILE_BYTES_MAX} bytes")
-        self._disk.replace(self.path, data)
+        # Where the path is a link, the file that it leads to.
+        self._disk.replace(str(pathlib.Path(self.path).resolve()), data)
         self._stamp = self._stat()
         self.rules, self.document = rules, document
 
@@ -139,12 +158,13 @@ class AccessFile:
         except RecursionError:
             raise ValueError("no YAML that can be read: too deep") from None
 
-    def _stat(self) -> tuple[int, int, int] | None:
+    def _stat(self) -> tuple[int, ...] | None:
+        """Return what changes with the file, and with who may read it."""
         try:
             status = pathlib.Path(self.path).stat()
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_ino, status.st_size
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size
 
 
 def _check_version(found: object) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.access.addresses import Addresses, parts_of
 from broker.limits import ACCESS_HOSTS_MAX
+from broker.state.topic_config import UNREAD_TOPICS
 from ledgermq.remoting.protocol.access import (
     ACCESS_KEY,
     KEY_LENGTH_MIN,
@@ -29,6 +30,9 @@ _WORDS: Final = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|P
 _NAMES: Final = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB or SUB"}
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 """Whoever has an account may send traces, as in RocketMQ."""
+
+OF_ALL_TOPICS: Final = UNREAD_TOPICS | {"TRANS_CHECK_MAX_TIME_TOPIC"}
+"""In these lie messages of other topics: who may not read one of those may read none of these."""
 
 ACCOUNT_KEYS: Final = (
     "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm",
@@ -81,8 +85,14 @@ class Account:
         if right.is_group:
             owned = self.groups.get(right.name, self.default_group)
         else:
-            owned = self.topics.get(right.name, self.default_topic)
+            owned = self.topics.get(right.name, self._default_of(right.name))
         return bool(owned & right.any_of)
+
+    def _default_of(self, topic: str) -> int:
+        """Return what it may of a topic that is not listed."""
+        if topic in OF_ALL_TOPICS and not self.may_everywhere(SUB):
+            return 0
+        return self.default_topic
 
     def may_everywhere(self, permission: int) -> bool:
         """Tell whether it has a permission for every topic."""

@@ -18,6 +18,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Final
 
+from broker.access.build import access_file
 from broker.cluster.registration_body import signed
 from broker.config import Role
 from broker.controller import BrokerController
@@ -93,6 +94,8 @@ class SwitchingBroker:
         self._heard_ms = 0
         self._waits_for = ""
         address = config.listen_host, config.listen_port
+        self._access_file = access_file(config, disk, clock)
+        """One for all roles: a file that has become bad must not end the broker at a switch."""
         self._waiting = WaitingPort(
             address, clock, lambda: self._waits_for, transport, config.server_tls()
         )
@@ -108,6 +111,8 @@ class SwitchingBroker:
         self._credentials.load()
         self._registration.load()
         self._progress.load()
+        if self._access_file is not None:
+            self._access_file.load()
         self._tasks.every("credentials", CREDENTIALS_MS, self._credentials.refresh)
         self._tasks.spawn("heartbeats to controllers", self._beat())
         self._tasks.spawn("role of this broker", self._live())
@@ -338,6 +343,7 @@ class SwitchingBroker:
             tasks=Supervisor(),
             transport=self._transport,
             assignment=role,
+            access_file=self._access_file,
         )
         await running.start()
         _log.info(

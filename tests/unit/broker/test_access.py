@@ -11,7 +11,7 @@ import pytest
 from broker.access.addresses import Addresses, parts_of
 from broker.access.door import AccessDoor, Around
 from broker.access.needs import ACCOUNT, ADMIN, ANYBODY, PLACES, RIGHTS
-from broker.access.rules import BadRules, read_rules
+from broker.access.rules import OF_ALL_TOPICS, BadRules, read_rules
 from broker.cluster.guard import Guard
 from broker.config import BrokerConfig
 from ledgermq.remoting.protocol.access import AccountKey, signature_of
@@ -294,6 +294,24 @@ def test_a_message_that_is_named_by_its_place_takes_its_topic():
     assert refusal("rooooot", view, {"offset": "200"}) is None
 
 
+def on_its_way_nothing_hidden_is_read():
+    return all(
+        f"SUB of topic {topic}" in (refusal("anything", code, {"topic": topic}) or "")
+        for topic in OF_ALL_TOPICS
+        for code in (Code.PULL_MESSAGE, Code.QUERY_MESSAGE)
+    )
+
+
+def test_messages_of_a_topic_are_not_read_where_they_wait():
+    assert {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"} <= OF_ALL_TOPICS
+    assert on_its_way_nothing_hidden_is_read()
+    every = {"accessKey": "anything", "secretKey": "secret-a", "defaultTopicPerm": "SUB"}
+    some = {**every, "defaultTopicPerm": "DENY", "topicPerms": ["SCHEDULE_TOPIC_XXXX=SUB"]}
+    request = signed("anything", Code.QUERY_MESSAGE, {"topic": "SCHEDULE_TOPIC_XXXX"})
+    for account in (every, some):
+        assert door({"accounts": [account]}).refusal(HOST, request) is None
+
+
 def only_administrators_administer():
     return all(
         refusal("anything", code) == f"anything is no administrator, request {int(code)} is one's"
@@ -466,6 +484,7 @@ def test_without_access_control_handlers_are_called_as_they_are():
         (BY_TESTS["reader-may-send"], consumer_cannot_send),
         (BY_TESTS["administration-open-to-accounts"], only_administrators_administer),
         (BY_TESTS["place-names-any-message"], by_its_place_nothing_hidden_is_read),
+        (BY_TESTS["hidden-topic-read-on-its-way"], on_its_way_nothing_hidden_is_read),
         (BY_TESTS["asked-for-another-code"], a_second_code_opens_nothing),
     ],
 )
