@@ -56,6 +56,15 @@ NOTHING_COMES: Final = (
         ),
     ),
     Mutant(
+        name="told-as-copied-when-dropped",
+        breaks="Copied offsets are told as kept, and are gone with the leadership.",
+        source="A review: what is pending no more was taken for applied.",
+        plant=patch(
+            "broker.processor.other_groups:OtherGroupsProcessor._unapplied",
+            ("if offsets.drops != drops:", "if False:"),
+        ),
+    ),
+    Mutant(
         name="delay-of-no-number",
         breaks="A message whose delay is no number is delivered at once.",
         source="Message.getDelayTimeLevel: Integer.parseInt raises.",

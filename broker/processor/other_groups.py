@@ -43,6 +43,7 @@ _LOOK_MS: Final = 50
 _LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX)
 _FULL: Final = "the table of consumer offsets is full; what was copied before stays"
 _LATE: Final = "the copied offsets were not applied in time, outcome unknown"
+_LOST: Final = "this broker has lost the leadership meanwhile, outcome unknown"
 
 
 class QueueStore(Protocol):
@@ -117,14 +118,14 @@ class OtherGroupsProcessor:
                 busy = "too many new consumer groups, try again later"
                 return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
         copied: list[tuple[str, int]] = []
+        drops = self._tables.offsets.drops
         answer = await self._walks.answer(request, self._copied(header, copied), lambda _: b"")
         if answer.code != ResponseCode.SUCCESS:
             return answer
         if copied and copied[-1][1] < 0:
             return make_response(request, ResponseCode.SYSTEM_BUSY, _FULL)
-        if not await self._are_applied(name, copied):
-            return make_response(request, ResponseCode.SYSTEM_ERROR, _LATE)
-        return answer
+        problem = await self._unapplied(name, copied, drops)
+        return make_response(request, ResponseCode.SYSTEM_ERROR, problem) if problem else answer
 
     def _offsets_in(self, topic: str, left_out: set[str]) -> Iterator[Place | None]:
         """Return queue and offset of all groups in a topic; of dropped messages there are none."""
@@ -140,13 +141,20 @@ class OtherGroupsProcessor:
     def _copied(
         self, header: CloneOffsetsHeader, copied: list[tuple[str, int]]
     ) -> Iterator[tuple[str, int] | None]:
-        """Commit the offsets one by one; a negative queue is the one that found no room."""
+        """Commit the offsets one by one; a negative queue is the one that found no room.
+
+        None any more once the leadership is lost: nobody would drop them, and they would be
+        proposed whenever it came back.
+        """
         source, target = header.src_group, header.dest_group
+        drops = self._tables.offsets.drops
         for topic, group in self._tables.offsets.readers():
             if group != source or not self._is_wanted(header, topic):
                 yield None
                 continue
             for queue_id in self._queues(topic):
+                if self._tables.offsets.drops != drops:
+                    return
                 offset = self._tables.offsets.query(source, topic, queue_id)
                 if offset is not None:
                     kept = self._tables.commits.commit(target, topic, queue_id, offset)
@@ -167,16 +175,18 @@ class OtherGroupsProcessor:
         entry = self._tables.topics.get(topic)
         return range(0 if entry is None else entry.queues)
 
-    async def _are_applied(self, group: str, copied: list[tuple[str, int]]) -> bool:
-        """Wait until nothing that was copied is pending."""
+    async def _unapplied(self, group: str, copied: list[tuple[str, int]], drops: int) -> str:
+        """Wait until nothing that was copied is pending; return why it is not applied, or ""."""
         offsets = self._tables.offsets
         for _ in range(APPLIED_MS // _LOOK_MS):
+            if offsets.drops != drops:
+                return _LOST  # what is pending no more was dropped
             copied = [
                 (topic, queue_id)
                 for topic, queue_id in copied
                 if offsets.pending_offset(f"{topic}@{group}", queue_id) is not None
             ]
             if not copied:
-                return True
+                return ""
             await asyncio.sleep(_LOOK_MS / 1000)
-        return False
+        return _LATE

@@ -91,6 +91,8 @@ class ConsumerOffsetTable(LargeTable):
         self._pending: OffsetMap = {}
         #: Pending offsets not yet in a proposal.
         self._dirty: dict[tuple[str, int], int] = {}
+        self.drops = 0
+        """How often `drop_pending` was called: what was pending before is gone, not applied."""
         self.room = FairShare(OFFSETS_BYTES_MAX)
 
     def __len__(self) -> int:
@@ -228,6 +230,7 @@ class ConsumerOffsetTable(LargeTable):
                     self._give_room(key)
         self._pending.clear()
         self._dirty.clear()
+        self.drops += 1
 
     def withdraw(self, group: str) -> dict[str, list[int]]:
         """Forget what a group has committed and nobody has proposed yet.

@@ -1,0 +1,87 @@
+"""314 while the leadership goes: what was dropped is not told as copied."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from broker.processor.other_groups import OtherGroupsProcessor
+from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.stats.walks import Walks
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.runtime.clock import SystemClock
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+
+CLONE = RemotingCommand(
+    314, ext_fields={"srcGroup": "from", "destGroup": "to", "offline": "true", "topic": "T"}
+)
+QUEUES = 4
+
+
+def processor(offsets):
+    topic = SimpleNamespace(queues=QUEUES)
+    tables = SimpleNamespace(
+        offsets=offsets, commits=offsets, topics={"T": topic},
+        groups=SimpleNamespace(get=lambda _name: object()),
+        consumers=SimpleNamespace(get=lambda _name: None),
+    )  # fmt: skip
+    return OtherGroupsProcessor(tables, None, Walks(SystemClock()), lambda _group: True)
+
+
+def source():
+    offsets = ConsumerOffsetTable()
+    for queue_id in range(QUEUES):
+        offsets.commit("from", "T", queue_id, 7)
+    apply(offsets)
+    return offsets
+
+
+def apply(offsets) -> None:
+    for payload in offsets.take_proposals(None):
+        offsets.apply(payload)
+
+
+def answer_after(happens) -> tuple[int, str | None]:
+    """Return the answer of a leader to which something happens once it has taken the offsets."""
+
+    async def run():
+        offsets = source()
+        asked = asyncio.ensure_future(processor(offsets).handle_clone(None, CLONE))
+        while offsets.pending_offset("T@to", QUEUES - 1) is None:
+            await asyncio.sleep(0)
+        happens(offsets)
+        answer = await asked
+        return answer.code, answer.remark
+
+    return asyncio.run(run())
+
+
+def dropped_is_not_told_as_copied() -> bool:
+    code, remark = answer_after(lambda offsets: offsets.drop_pending())
+    return code == 1 and "outcome unknown" in (remark or "")
+
+
+def test_what_was_applied_is_told_and_what_was_dropped_is_not():
+    assert answer_after(apply) == (0, None)
+    assert dropped_is_not_told_as_copied()
+
+
+def test_nothing_more_is_taken_once_the_leadership_is_lost():
+    """It would be pending on a follower, and proposed whenever that leads again."""
+    offsets = source()
+
+    def drop_at_the_second(group, topic, queue_id, offset, commit=offsets.commit):
+        if queue_id == 1:
+            offsets.drop_pending()
+        return commit(group, topic, queue_id, offset)
+
+    found = processor(offsets)
+    found._tables.commits = SimpleNamespace(commit=drop_at_the_second)
+    assert asyncio.run(found.handle_clone(None, CLONE)).code == 1
+    assert offsets.pending_offset("T@to", QUEUES - 1) is None
+
+
+def test_the_planted_bug_is_found():
+    with planted(BY_TESTS["told-as-copied-when-dropped"]):
+        assert not dropped_is_not_told_as_copied()
