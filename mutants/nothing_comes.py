@@ -56,6 +56,14 @@ NOTHING_COMES: Final = (
         ),
     ),
     Mutant(
+        name="reason-of-an-earlier-holding",
+        breaks="A queue that was refused, went and came back is told as refused for ever.",
+        source="A review: only who has failed before tells that a pull succeeds.",
+        plant=patch(
+            "ledgermq.client.puller:Puller.run", ("host.hindrances.on_held(queue)", "pass")
+        ),
+    ),
+    Mutant(
         name="told-as-copied-when-dropped",
         breaks="Copied offsets are told as kept, and are gone with the leadership.",
         source="A review: what is pending no more was taken for applied.",

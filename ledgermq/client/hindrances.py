@@ -81,6 +81,10 @@ class Hindrances:
         self._queues[queue] = error
         self._tell(queue.topic, before, error)
 
+    def on_held(self, queue: MessageQueue) -> None:
+        """Take that a queue is held anew: what hindered its pulls before may be over."""
+        self.on_pulled(queue)
+
     def on_pulled(self, queue: MessageQueue) -> None:
         """Take that a queue can be pulled again."""
         self._since_ms.pop(queue, None)

@@ -116,6 +116,7 @@ class Puller:
     async def run(self) -> None:
         """Pull until the queue is dropped."""
         host, queue = self._host, self.process_queue.queue
+        host.hindrances.on_held(queue)
         while not self.process_queue.dropped:
             if queue in host.pauses:
                 await host.pauses.passed(queue)

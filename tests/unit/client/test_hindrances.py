@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from ledgermq.client import MessageQueue, NotTaken
 from ledgermq.client.hindrances import LASTING_MS, Hindrances
+from ledgermq.client.puller import Puller
 from ledgermq.remoting.protocol.errors import ConnectFailed, for_code
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -39,6 +42,21 @@ def test_a_refused_pull_is_a_reason_at_once_and_until_one_succeeds(hindrances: H
     assert hindrances.problems(QUEUES[1:]) == {}, "the queue has gone to another member"
     hindrances.on_pulled(QUEUES[0])
     assert hindrances.problems(QUEUES) == {}
+
+
+def is_forgotten_with_the_queue() -> bool:
+    """It is pulled by another task then, which may never see it fail."""
+    hindrances = Hindrances(Clock(), "%RETRY%g")
+    hindrances.on_pull_failed(QUEUES[0], REFUSED)
+    held = SimpleNamespace(queue=QUEUES[0], dropped=True)
+    asyncio.run(Puller(SimpleNamespace(hindrances=hindrances), held).run())
+    return not hindrances.problems(QUEUES)
+
+
+def test_a_queue_that_is_held_again_begins_without_a_reason() -> None:
+    assert is_forgotten_with_the_queue()
+    with planted(BY_TESTS["reason-of-an-earlier-holding"]):
+        assert not is_forgotten_with_the_queue()
 
 
 @pytest.mark.parametrize("error", [ConnectFailed("refused"), for_code(14, ""), for_code(25, "")])
