@@ -71,6 +71,8 @@ class ClientConfig:
     access_key: str = ""
     """Account of brokers with access control; each request is signed with ``secret_key``."""
     secret_key: str = field(default="", repr=False)
+    security_token: str = field(default="", repr=False)
+    """What a service that lent the two keys gave along with them; sent and signed as it is."""
     tls_ca_path: str = ""
     """PEM file: the CA that brokers and name servers have their certificates from; with it, every
     connection carries TLS."""
@@ -112,11 +114,15 @@ class ClientConfig:
     def _check_account(self) -> None:
         if bool(self.access_key) != bool(self.secret_key):
             raise ValueError("access_key and secret_key: both are needed, or neither")
+        if self.security_token and not self.access_key:
+            raise ValueError("security_token: access_key and secret_key are needed with it")
 
     @property
     def account(self) -> AccountKey | None:
         """What requests are signed with, if they are."""
-        return AccountKey(self.access_key, self.secret_key) if self.access_key else None
+        if not self.access_key:
+            return None
+        return AccountKey(self.access_key, self.secret_key, self.security_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

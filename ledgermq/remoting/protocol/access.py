@@ -3,7 +3,7 @@
 | field | meaning |
 |---|---|
 | ``AccessKey`` | the name of the account |
-| ``SecurityToken`` | optional, signed along; nobody here gives it a meaning |
+| ``SecurityToken`` | optional, signed along; brokers of ours and of 4.9.7 give it no meaning, services that lend keys do |
 | ``Signature`` | base64: HMAC-SHA1, with the account's secret key, of what is signed |
 
 What is signed: the values of all extFields but ``Signature`` and ``_UNIQUE_KEY_QUERY`` (which Java
@@ -11,7 +11,7 @@ adds after signing), in the order of their names, and the body. Neither the code
 it: who reads a connection can send its requests again. TLS keeps readers out.
 
 Pure. Source: AclClientRPCHook, AclUtils, AclSigner, PlainAccessValidator 4.9.7.
-"""
+"""  # noqa: E501  # a table
 
 import base64
 import hmac
@@ -45,13 +45,16 @@ def signature_of(secret: bytes, fields: Mapping[str, str], body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AccountKey:
-    """The two keys of an account, which a client signs with."""
+    """The two keys of an account, which a client signs with, and what it was lent with them."""
 
     access_key: str
     secret_key: str = field(repr=False)
+    security_token: str = field(default="", repr=False)
 
     def sign(self, command: RemotingCommand) -> RemotingCommand:
         """Return the same request, signed."""
         fields = {**(command.ext_fields or {}), ACCESS_KEY: self.access_key}
+        if self.security_token:
+            fields[SECURITY_TOKEN] = self.security_token
         fields[SIGNATURE] = signature_of(self.secret_key.encode(), fields, command.body)
         return msgspec.structs.replace(command, ext_fields=fields)
