@@ -219,5 +219,27 @@ PACED: Final = (
             ("if self._master.pace.is_due(self._master.clock.monotonic_ms()):", "if True:"),
         ),
     ),
+    Mutant(
+        name="ha-backlog-starved",
+        breaks="A slave that catches up gets nothing while others follow a log that grows fast.",
+        source="A share that is spent by those who are not held to it.",
+        plant=patch(
+            "store.ha.master:SlaveLink.push",
+            ("if self._next < self._log.own_position:", "if True:"),
+        ),
+    ),
 )
 """Found by `tests/unit/store/ha/test_pace.py`."""
+
+SYNCED: Final = (
+    Mutant(
+        name="plain-sync-fails-unheard",
+        breaks="A log whose sync cannot begin goes on, and acknowledges nothing any more.",
+        source="What a callback of the loop raises ends nothing by itself.",
+        plant=patch(
+            "store.plain.log:PlainLog._begin_sync",
+            ("self._guard(self._flusher.begin)", "self._flusher.begin()"),
+        ),
+    ),
+)
+"""Found by `tests/unit/store/plain/test_syncs.py`."""

@@ -164,7 +164,8 @@ class SlaveLink(asyncio.Protocol):
             sent += len(data)
         if sent:
             self._sent_ms = self._master.clock.monotonic_ms()
-            self._master.pace.on_sent(self._sent_ms, sent)
+            if self._next < self._log.own_position:
+                self._master.pace.on_sent(self._sent_ms, sent)
         if sent >= PUSH_BYTES_MAX and not self._scheduled:
             self._scheduled = True
             self._log.read_ahead(self._next, PUSH_BYTES_MAX)

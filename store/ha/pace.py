@@ -9,7 +9,8 @@ Source: HAService's flow control in RocketMQ 5 (`maxHaTransferByteInSecond`), wh
 from typing import Final
 
 BYTES_A_MS: Final = 256 * 1024
-"""To all slaves together, as long as the log grows."""
+"""To all slaves together that catch up, as long as the log grows. What others are sent does not
+count: however fast the log grows, whoever lacks more gets its share."""
 SAVED_BYTES_MAX: Final = 2 * 1024 * 1024
 """What was not sent so far may be sent at once: a log that is followed is never held up."""
 SERVED_MS: Final = 100
@@ -29,9 +30,9 @@ class Pace:
         self._served_ms = now_ms
 
     def on_sent(self, now_ms: int, size_bytes: int) -> None:
-        """Take that so much was sent to a slave."""
+        """Take that so much was sent to a slave that lacks more."""
         self._earn(now_ms)
-        self._saved_bytes -= size_bytes
+        self._saved_bytes = max(self._saved_bytes - size_bytes, -SAVED_BYTES_MAX)
 
     def is_due(self, now_ms: int) -> bool:
         """Tell whether more may be sent now; otherwise it is asked again a millisecond later."""

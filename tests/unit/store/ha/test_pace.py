@@ -71,6 +71,14 @@ def test_what_was_not_sent_for_long_is_not_saved_up() -> None:
     assert sent_within(pace, 60_000, 1, is_served=True) <= SAVED_BYTES_MAX + STEP_BYTES
 
 
+def test_what_was_sent_beyond_the_share_is_made_up_for_soon() -> None:
+    pace = Pace(0)
+    pace.on_served(50)
+    pace.on_sent(50, 1 << 40)
+    assert not pace.is_due(50)
+    assert pace.is_due(50 + SAVED_BYTES_MAX // BYTES_A_MS + 1)
+
+
 def test_a_send_does_not_wait_for_what_a_slave_lacked_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +122,32 @@ def test_a_backlog_is_sent_in_moments_while_entries_come(
     asyncio.run(run())
 
 
+class Still:
+    """A clock that stands still."""
+
+    def monotonic_ms(self) -> int:
+        """Return the same ever."""
+        return 0
+
+
+def test_who_follows_takes_no_share_from_who_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast the log grows that others follow, a slave that lacks more gets its share."""
+    del monkeypatch
+    log, link, _ = behind(tmp_path)
+    link.data_received(encode_report(0))
+    master = link._master
+    master.clock = Still()  # type: ignore[assignment]  # nothing is earned
+    master.pace = pace = Pace(0)
+    pace.on_sent(0, SAVED_BYTES_MAX - 1)
+    put(log, b"x" * SHARE_BYTES)
+    link.on_moved()
+    assert link._next == log.own_position, "it follows"
+    pace.on_served(0)
+    assert pace.is_due(0)
+
+
 CHECKS = (
     (
         BY_TESTS["ha-backlog-at-full-speed"],
@@ -125,6 +159,7 @@ CHECKS = (
         test_a_send_does_not_wait_for_what_a_slave_lacked_before,
     ),
     (BY_TESTS["ha-backlog-not-paced"], test_a_backlog_is_sent_in_moments_while_entries_come),
+    (BY_TESTS["ha-backlog-starved"], test_who_follows_takes_no_share_from_who_catches_up),
 )
 
 
