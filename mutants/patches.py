@@ -34,7 +34,7 @@ from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.leftovers import LEFTOVERS
-from mutants.master_slave import MASTER_SLAVE, PACED
+from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -123,6 +123,7 @@ _BY_TESTS: Final = (
     *SLAVES,
     *STATE,
     *SWITCH,
+    *SYNCED,
     *TRANSACTIONS,
     *TRACES,
     *TRANSACTIONS_CLIENT,

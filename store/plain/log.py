@@ -331,8 +331,7 @@ class PlainLog(PlainView):
             self._gather.start()
 
     def _begin_sync(self) -> None:
-        if self._running:
-            self._flusher.begin()
+        self._guard(self._flusher.begin)
 
     def _schedule_timer(self) -> None:
         tick_ms = min(TICK_MS_MAX, self.config.flush_interval_ms, self.config.disk_full_retry_ms)
