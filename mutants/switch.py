@@ -200,6 +200,33 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-gives-way-while-it-takes",
+        breaks="What a master is sent while it lets in an older log has that shut out.",
+        source="Who has something in a later epoch is elected before who has more in none.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._give_way",
+            ("await self._end_role(reason)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="switch-gives-way-with-what-came-last",
+        breaks="A master lets in an older log though it was sent something as it closed.",
+        source="Who has something in a later epoch is elected before who has more in none.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._give_way",
+            ("if self._progress.of(None)[1]:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="switch-progress-before-the-last-writes",
+        breaks="A broker that has closed tells where its log ended before it was closed.",
+        source="What was on its way is written at a stop.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._end_role",
+            ("self._progress.keep(running)  # what", "pass  # what"),
+        ),
+    ),
+    Mutant(
         name="switch-port-kept",
         breaks="What answers while there is no role keeps the port from the broker that has one.",
         source="docs/replication.md, a broker and its roles.",

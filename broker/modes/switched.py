@@ -95,7 +95,7 @@ class SwitchedMaster(OverPlain):
         return self._own_log.committed_position
 
     def progress(self) -> tuple[int, int] | None:
-        """Return the epoch of the last entry and the end of the log; None before it is open."""
+        """Return the epoch of the last entry and the end of the log; None before it was open."""
         return _progress(self._own_log, self._epochs)
 
     def look_again(self) -> None:
@@ -171,7 +171,7 @@ class SwitchedSlave(OverPlain):
         await super().end()
 
     def progress(self) -> tuple[int, int] | None:
-        """Return the epoch of the last entry and the end of the log; None before it is open."""
+        """Return the epoch of the last entry and the end of the log; None before it was open."""
         return _progress(self._own_log, self._epochs)
 
     async def settle(self) -> None:
@@ -224,7 +224,7 @@ def _epoch_processor(
 
 
 def _progress(log: PlainLog, epochs: EpochFile) -> tuple[int, int] | None:
-    if not log.is_open:
+    if not log.was_opened:
         return None
     end = log.next_position
     known = clip(epochs.epochs, end)

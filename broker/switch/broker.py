@@ -257,16 +257,22 @@ class SwitchingBroker:
         """Have who has a log from before be the first master, since this one has nothing.
 
         Nothing was acknowledged here, so whoever is let in has all of that; nor will anything be,
-        from here on. Whatever becomes of the request, there is another election.
+        from here on. Whatever becomes of the request, there is another election. The log is closed
+        before it is asked for: with a message, acknowledged or not, this one would win it.
         """
         role.in_sync.is_open = False
+        reason = f"replica {view.older} has a log, and this one has none"
+        await self._end_role(reason)
+        if self._progress.of(None)[1]:
+            await self._resign("it was sent something meanwhile")
+            return
         fields = {"masterBrokerId": str(role.own_id), "masterEpoch": str(role.epoch)}
         body = set_body(frozenset({role.own_id, view.older}), view.set_epoch)
         with contextlib.suppress(Unanswered):
             await self._controllers.ask(
                 RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body, DECISION_MS
             )
-        await self._resign(f"replica {view.older} has a log, and this one has none")
+        await self._resign(reason)
 
     async def _resign(self, reason: str) -> None:
         """Be master no more; the next election is among all that are in sync."""
@@ -364,6 +370,7 @@ class SwitchingBroker:
         begun_ms = self._clock.monotonic_ms()
         self._progress.keep(running)
         await running.stop()
+        self._progress.keep(running)  # what was on its way is written by now
         self.running = self.role = self._surplus = None
         _log.info("event=role_ended reason=%r ms=%d", reason, self._clock.monotonic_ms() - begun_ms)
 

@@ -97,6 +97,8 @@ class PlainLog(PlainView):
         self._damaged: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False
+        self.was_opened = False
+        """Whether it is open, or was: then it is known where it ends."""
         self._told_role = False
         self._prepared = -1
         """The segment that was made ahead last."""
@@ -136,7 +138,7 @@ class PlainLog(PlainView):
             config, self._clock, self._segments, extent.last_end, self._last_stored_ms
         )
         self.committed_position = extent.last_end
-        self._opened = True
+        self._opened = self.was_opened = True
 
     async def start(self, user: PlainListener) -> None:
         """Take entries, for ``user``. Errors: `FatalError`."""
@@ -181,11 +183,6 @@ class PlainLog(PlainView):
             self._user.on_role(Role.FOLLOWER, TERM, None)
 
     # Looking
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is open."""
-        return self._opened
 
     @property
     def written(self) -> Extent:

@@ -101,20 +101,27 @@ def test_a_log_is_cut_only_for_the_master_that_asked_for_it(tmp_path):
         assert cut_for_the_master_of(tmp_path, 6) == 100
 
 
-def asked_to_give_way(directory, end: int) -> tuple[list[bytes], bool]:
+def asked_to_give_way(directory, end: int, *, later: int = 0) -> tuple[list[bytes], bool]:
     """Return what a master asks for that hears of an older log, and whether it is master still.
 
-    ``end`` is where its own log ends.
+    ``end`` is where its own log ends, ``later`` where it does once it is closed.
     """
 
     async def run() -> tuple[list[bytes], bool]:
-        broker, asked = broker_in(directory), []
+        broker, asked, ended = broker_in(directory), [], []
 
         class Silent:
             async def ask(self, code: int, fields: object, body: bytes, *_: object) -> None:
                 assert not in_sync.is_open, "it acknowledges still"
+                assert ended, "it takes messages still"
                 asked.append(body)
                 raise Unanswered("nobody", is_certain=False)
+
+        async def end_role(reason: str) -> None:
+            ended.append(reason)
+            broker._progress._last = (5, later)
+
+        broker._end_role = end_role
 
         in_sync = InSync(2, 15_000)
         broker._registration._identity = Identity("C", "a", 2, "code")
@@ -132,6 +139,11 @@ def test_a_master_gives_way_to_an_older_log_only_while_it_has_nothing(tmp_path):
     body = b'{"syncStateSet": [2, 3], "syncStateSetEpoch": 7}'
     assert asked_to_give_way(tmp_path, 0) == ([body], False)
     assert asked_to_give_way(tmp_path, 500) == ([], True)
+    assert asked_to_give_way(tmp_path, 0, later=300) == ([], False)
+    with planted(BY_TESTS["switch-gives-way-while-it-takes"]), pytest.raises(AssertionError):
+        asked_to_give_way(tmp_path, 0)
+    with planted(BY_TESTS["switch-gives-way-with-what-came-last"]):
+        assert asked_to_give_way(tmp_path, 0, later=300) == ([body], False)
     with planted(BY_TESTS["switch-gives-way-with-messages"]):
         assert asked_to_give_way(tmp_path, 500) == ([body], False)
     with planted(BY_TESTS["switch-gives-way-and-goes-on"]), pytest.raises(AssertionError):

@@ -10,6 +10,7 @@ import pytest
 
 from broker.config import Role
 from broker.modes.assignment import AsMaster
+from broker.modes.switched import SwitchedMaster
 from broker.switch import waiting
 from chaos.backends.ports import take_port_block
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -22,6 +23,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.ha.switch.in_sync import InSync
 from tests.unit.broker.test_switching_broker import broker_in
+from tests.unit.store.plain.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,3 +121,41 @@ def test_a_change_of_role_opens_no_port_in_between() -> None:
         return found
 
     assert asyncio.run(run()) == [False, False, True, False]
+
+
+def end_told_after(path: Path) -> tuple[int, int]:
+    """Return what a broker says of its log that took a message as it closed, and what is so."""
+
+    async def run() -> tuple[int, int]:
+        port = take_port_block(4) + 2
+        broker = broker_in(path, {"listenPort": str(port), "bindAddress": "127.0.0.1"})
+        broker._rng = SystemRng(1)
+        in_sync = InSync(2, 15_000)
+        in_sync.on_decided(frozenset({2}), 1)
+        role = AsMaster(own_id=2, epoch=5, in_sync=in_sync)
+        config = dataclasses.replace(broker._config, broker_role=Role.ASYNC_MASTER, broker_id=0)
+        running = await broker._begin_role(role, config)
+        mode, stop = running.mode, running.stop
+        assert isinstance(mode, SwitchedMaster)
+        before = broker._progress.of(running)[1]
+
+        async def stop_later() -> None:
+            data = record(mode.log.reserve(len(record(0))))
+            mode.log.append((data,), len(data))
+            await stop()
+
+        running.stop = stop_later  # type: ignore[method-assign]
+        await broker._end_role("it gives way")
+        end = broker._progress.of(None)[1]
+        await broker._client.close()
+        return end, before + len(record(0))
+
+    return asyncio.run(run())
+
+
+def test_what_was_on_its_way_when_a_role_ended_counts(tmp_path: Path) -> None:
+    end, written = end_told_after(tmp_path / "a")
+    assert end == written
+    with planted(BY_TESTS["switch-progress-before-the-last-writes"]):
+        end, written = end_told_after(tmp_path / "b")
+        assert end < written
