@@ -31,6 +31,13 @@ def note_copied(config: BrokerConfig, disk: Disk) -> None:
 
 
 def anomalies_of(config: BrokerConfig, disk: Disk) -> type[Unreplicated]:
-    """Return what becomes of a record that no queue can take, in the log of a directory."""
-    is_copied = disk.read(f"{config.store_path}/{COPIED_FILE}") is not None
+    """Return what becomes of a record that no queue can take, in the log of a directory.
+
+    Errors: `FatalError`.
+    """
+    path = f"{config.store_path}/{COPIED_FILE}"
+    try:
+        is_copied = disk.read(path) is not None
+    except OSError as error:
+        raise FatalError(f"{path} cannot be read: {error}") from error
     return Copied if is_copied else Unreplicated

@@ -143,3 +143,16 @@ def forget(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def test_a_mark_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    read = RealDisk.read
+
+    def refuse(disk, path):
+        if path.endswith("/copied"):
+            raise PermissionError(13, "Permission denied")
+        return read(disk, path)
+
+    monkeypatch.setattr(RealDisk, "read", refuse)
+    with pytest.raises(FatalError, match="copied cannot be read"):
+        asyncio.run(dispatched_by(config_of(tmp_path, brokerRole="ASYNC_MASTER"), None, []))
