@@ -31,14 +31,14 @@ def cut(group, node_id, *, others=None):
     links = [group.nodes[node_id]._transport._links[peer] for peer in peers]
     links += [group.nodes[peer]._transport._links[node_id] for peer in peers]
     for link in links:
-        link.can_send = lambda: False
+        link.send = lambda *_: None
     return links
 
 
 def heal(links):
     for link in links:
         with contextlib.suppress(AttributeError):
-            del link.can_send
+            del link.send
 
 
 def test_leadership_goes_to_the_target_and_nothing_accepted_is_lost_or_unknown(tmp_path):
