@@ -61,6 +61,13 @@ class PowerLoss:
 
     async def apply(self) -> None:
         """Note what is written for a while, kill all, and take away what no sync had reached."""
+        try:
+            await self._apply()
+        finally:
+            for control in self._controls.values():
+                control.end_notes()
+
+    async def _apply(self) -> None:
         slow_us = int(float(self._parameters["slow_ms"]) * 1000)
         for control in self._controls.values():
             control.begin_notes()
@@ -79,7 +86,8 @@ class PowerLoss:
         stream = Stream(int(self._parameters.get("seed", 0)), f"power/{node}")
         if control.count("notes_lost"):
             raise ClusterFailed(f"{node}: not all that was written could be noted")
-        control.lift()
+        if not control.is_noting:  # syncs that nobody noted may have reached it since
+            raise ClusterFailed(f"{node}: noting ended before it lost its power")
         end = control.count("notes_end")
         loss = Loss(self._parameters["what"])
         differ = lose_power(self._roots[node], control.journal, end, loss, stream)

@@ -116,11 +116,14 @@ class Shimmed:
         await until(seen, SEEN_TIMEOUT_S)
 
     async def undo(self) -> None:
-        """See what was counted; lift the command; start the broker if it ended by it."""
+        """See what was counted; lift the command; start the broker if it ended by it.
+
+        Commands of other faults stay.
+        """
         assert self._control is not None
         self.witness.during = self._grown()
         self.witness.effective = self.witness.during > 0
-        self._control.lift()
+        self._control.command(**dict.fromkeys(self._how.commands(self._parameters), 0))
         if self._how.ends:
             await self._setting.cluster.restart(self._node)
 

@@ -60,22 +60,34 @@ class Control:
             os.close(fd)
 
     def command(self, **values: int) -> None:
-        """Set fields of the commands; the others stay."""
+        """Set fields of the commands; the others stay.
+
+        Where noting begins by it, what was noted before is forgotten: syncs that nobody noted may
+        have reached it since. While syncs lie all is noted already, and stays.
+        """
+        if (values.get("notes") or values.get("lies")) and not self.is_noting:
+            self._forget_notes()
         for name, value in values.items():
             assert name in COMMANDS, name
-            at = _FIELDS[name]
-            self._map[at : at + 8] = _NUMBER.pack(value)
+            self._write(name, value)
 
     def begin_notes(self) -> None:
-        """Have what is written from now on noted until it is synced; what was noted is forgotten.
-
-        While syncs lie all of it is noted already, and stays.
-        """
-        if not self._read("lies") and not self._read("notes"):
-            for name in ("notes_end", "notes_lost"):
-                at = _FIELDS[name]
-                self._map[at : at + 8] = _NUMBER.pack(0)
+        """Have what is written from now on noted until it is synced; see `command`."""
         self.command(notes=1)
+
+    def end_notes(self) -> None:
+        """Forget what was noted, and note no more unless syncs lie; other commands stay."""
+        self.command(notes=0, sync_us=0)
+        self._forget_notes()
+
+    @property
+    def is_noting(self) -> bool:
+        """Whether what is written is noted."""
+        return bool(self._read("notes") or self._read("lies"))
+
+    def _forget_notes(self) -> None:
+        for name in ("notes_end", "notes_lost"):
+            self._write(name, 0)
 
     @property
     def journal(self) -> Path:
@@ -90,6 +102,10 @@ class Control:
         """Return a count."""
         assert name in COUNTS, name
         return self._read(name)
+
+    def _write(self, name: str, value: int) -> None:
+        at = _FIELDS[name]
+        self._map[at : at + 8] = _NUMBER.pack(value)
 
     def _read(self, name: str) -> int:
         return int(_NUMBER.unpack_from(self._map, _FIELDS[name])[0])

@@ -118,7 +118,7 @@ static int lies_to(int fd) {
     return 1;
 }
 
-static int synced(int fd, int (*sync)(int)) {
+static int synced(int fd, int (*sync)(int), int of_all) {
     maybe_crash(fd, SYNC);
     if (shim_control != NULL && atomic_load(&shim_control->sync_us) && shim_is_ours(fd))
         wait_a_while(&shim_control->sync_us);
@@ -129,13 +129,14 @@ static int synced(int fd, int (*sync)(int)) {
     int64_t begun = shim_begin_sync(fd);
     int failed = sync(fd);
     if (!failed)
-        shim_end_sync(fd, begun);
+        shim_end_sync(fd, begun, of_all);
     maybe_crash(fd, SYNC | DONE);
     return failed;
 }
 
-int fsync(int fd) { return synced(fd, NEXT(fsync)); }
-int fdatasync(int fd) { return synced(fd, NEXT(fdatasync)); }
+int fsync(int fd) { return synced(fd, NEXT(fsync), 0); }
+int fdatasync(int fd) { return synced(fd, NEXT(fdatasync), 0); }
+int syncfs(int fd) { return synced(fd, NEXT(syncfs), 1); }
 
 static size_t bytes_of(const struct iovec *parts, int count) {
     size_t size = 0;

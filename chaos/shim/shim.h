@@ -50,8 +50,9 @@ int shim_begin_change(int fd, off_t at, size_t size);
 int shim_begin_cut(int fd, off_t size);
 void shim_end_change(int begun);
 
-/* Around a sync: what is noted before `shim_begin_sync` is durable once it has returned 0. */
+/* Around a sync: what is noted before `shim_begin_sync` is durable once it has returned 0; of this
+ * file, or of all files. */
 int64_t shim_begin_sync(int fd);
-void shim_end_sync(int fd, int64_t begun);
+void shim_end_sync(int fd, int64_t begun, int of_all);
 
 #endif

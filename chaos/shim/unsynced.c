@@ -24,7 +24,7 @@
 
 #define JOURNAL_MAX ((int64_t)1 << 30) /* bytes; what comes later is not noted, and counted */
 
-enum kind { ZEROS = 1, BYTES = 2, SYNC = 3, FRESH = 4 };
+enum kind { ZEROS = 1, BYTES = 2, SYNC = 3, FRESH = 4, SYNC_ALL = 5 };
 
 struct note {
     int64_t kind;
@@ -37,11 +37,16 @@ struct note {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int journal = -1;
 
-static int is_noting(int fd, struct stat *found) {
+/* Directories are synced too: with `syncfs`, all that lies in their file system. */
+static int is_noting_syncs(int fd, struct stat *found) {
     struct control *control = shim_control;
     if (control == NULL || !(atomic_load(&control->notes) || atomic_load(&control->lies)))
         return 0;
-    return shim_is_ours(fd) && fstat(fd, found) == 0 && S_ISREG(found->st_mode);
+    return shim_is_ours(fd) && fstat(fd, found) == 0;
+}
+
+static int is_noting(int fd, struct stat *found) {
+    return is_noting_syncs(fd, found) && S_ISREG(found->st_mode);
 }
 
 /* Appends a note; the lock is held. */
@@ -137,7 +142,7 @@ int64_t shim_begin_sync(int fd) {
     struct stat found;
     int before = errno;
     int64_t end = -1;
-    if (is_noting(fd, &found)) {
+    if (is_noting_syncs(fd, &found)) {
         pthread_mutex_lock(&lock); /* what is noted is written */
         end = atomic_load(&shim_control->notes_end);
         pthread_mutex_unlock(&lock);
@@ -146,12 +151,12 @@ int64_t shim_begin_sync(int fd) {
     return end;
 }
 
-void shim_end_sync(int fd, int64_t begun) {
+void shim_end_sync(int fd, int64_t begun, int of_all) {
     struct stat found;
     int before = errno;
-    if (begun >= 0 && is_noting(fd, &found)) {
+    if (begun >= 0 && is_noting_syncs(fd, &found)) {
         pthread_mutex_lock(&lock);
-        append((struct note){.kind = SYNC, .offset = begun}, &found, NULL);
+        append((struct note){.kind = of_all ? SYNC_ALL : SYNC, .offset = begun}, &found, NULL);
         pthread_mutex_unlock(&lock);
     }
     errno = before;

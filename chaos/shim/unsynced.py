@@ -5,9 +5,9 @@ after each sync up to which note that reached. Once the process is killed, its w
 page cache; `lose_power` puts back what no sync had reached, wholly or in part.
 
 A note, native order, signed 64 bits each: kind (1 zeros were there, 2 the bytes that follow,
-3 a sync, 4 a file that is empty and begins anew), device and inode of the file, offset (of a sync:
-notes before that place of the journal are durable), length, size of the file before. The bytes that
-were there follow where the kind is 2.
+3 a sync, 4 a file that is empty and begins anew, 5 a sync of all files), device and inode of the
+file, offset (of a sync: notes before that place of the journal are durable), length, size of the
+file before. The bytes that were there follow where the kind is 2.
 
 Names count as synced: a file that was made, renamed or removed stays so.
 Source: spec/proof.md D1, D2, D4.
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from chaos.generator import Stream
 
 _NOTE: Final = struct.Struct("=6q")
-_ZEROS, _BYTES, _SYNC, _FRESH = 1, 2, 3, 4
+_ZEROS, _BYTES, _SYNC, _FRESH, _SYNC_ALL = 1, 2, 3, 4, 5
 SECTOR: Final = 512
 _PIECE: Final = 1 << 20
 
@@ -69,8 +69,9 @@ def unsynced_changes(journal: Path, end: int) -> dict[FileId, list[Change]]:
         changes = noted.setdefault(file, [])
         if kind == _FRESH:
             changes.clear()
-        elif kind == _SYNC:
-            changes[:] = [one for one in changes if one[0] >= change.offset]
+        elif kind in {_SYNC, _SYNC_ALL}:
+            for reached in noted.values() if kind == _SYNC_ALL else (changes,):
+                reached[:] = [one for one in reached if one[0] >= change.offset]
         else:
             changes.append((at, change))
     return {file: [change for _, change in changes] for file, changes in noted.items() if changes}
@@ -86,7 +87,7 @@ def _notes(journal: Path, end: int) -> Iterator[tuple[int, int, FileId, Change]]
             if len(head) != _NOTE.size:
                 raise ValueError(f"{journal} ends at {at}, before {end}")
             kind, device, inode, offset, length, size_before = _NOTE.unpack(head)
-            if not _ZEROS <= kind <= _FRESH or length < 0:
+            if not _ZEROS <= kind <= _SYNC_ALL or length < 0:
                 raise ValueError(f"{journal}: {at} holds no note")
             before = file.read(length) if kind == _BYTES else None
             yield at, kind, (device, inode), Change(offset, length, before, size_before)

@@ -11,6 +11,7 @@ from chaos.nemesis.base import Setting
 from chaos.nemesis.journal import lift
 from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.power import PowerLoss
+from chaos.nemesis.shimmed import shimmed
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.unit.chaos.world import World
@@ -43,9 +44,13 @@ def note(world: World, node: str, at: int, length: int) -> None:
         file.write(raw)
 
 
+def field(world: World, node: str, name: str) -> int:
+    return world.shim(node)._read(name)
+
+
 def make(world: World, kind: str, *nodes: str) -> PowerLoss:
     setting = Setting(cluster=world, probe=world, clock=world)  # type: ignore[arg-type]
-    given = FAULTS[kind].complete({"noted_ms": 50})
+    given = FAULTS[kind].complete({"noted_ms": 50, "slow_ms": 1})
     fault = FAULTS[kind].make(setting, *nodes, **given)
     assert isinstance(fault, PowerLoss)
     return fault
@@ -122,6 +127,37 @@ def test_what_could_not_be_noted_is_told_and_nothing_is_taken(world):
     with pytest.raises(ClusterFailed, match="not all that was written could be noted"):
         live(world, fault, "n0")
     assert log_of(world, "n0") == b"synced, unsynced"
+    assert field(world, "n0", "sync_us") == 0, "it goes on being slow"
+
+
+def test_notes_that_another_fault_ended_take_nothing(world):
+    fault = make(world, "power_loss", "n0")
+
+    async def body() -> None:
+        await fault.probe_before()
+        asyncio.get_running_loop().call_later(0.02, note, world, "n0", 8, 8)
+        asyncio.get_running_loop().call_later(0.03, world.shim("n0").lift)
+        with pytest.raises(ClusterFailed, match="noting ended before"):
+            await fault.apply()
+
+    asyncio.run(body())
+    assert log_of(world, "n0") == b"synced, unsynced"
+
+
+def test_other_faults_of_the_library_stay_as_they_are(world):
+    fault = make(world, "power_loss", "n0")
+    world.shim("n0").command(skew_ns=7, lies=1)
+    live(world, fault, "n0")
+    assert (field(world, "n0", "skew_ns"), field(world, "n0", "lies")) == (7, 1)
+    lie = shimmed("lie")(Setting(cluster=world, probe=world, clock=world), "n0")  # type: ignore[arg-type]
+
+    async def lifted() -> None:
+        await lie.probe_before()
+        await lie.apply()
+        await lie.undo()
+
+    asyncio.run(lifted())
+    assert (field(world, "n0", "skew_ns"), field(world, "n0", "lies")) == (7, 0)
 
 
 def test_a_harness_that_died_starts_the_broker_again(world):

@@ -119,6 +119,36 @@ def test_a_sync_of_one_file_says_nothing_of_another(disk):
     assert (disk.read("f")[:1], disk.read("g")[:1]) == (b"\0", b"g")
 
 
+def test_a_sync_of_the_whole_file_system_is_one_of_all_files(disk):
+    disk.control.begin_notes()
+    disk.run("""
+        import ctypes
+        f, g = new("f", 512), new("g", 512)
+        os.pwrite(f, b"f", 0)
+        os.pwrite(g, b"g", 0)
+        os.mkdir(path + "in")
+        assert ctypes.CDLL(None).syncfs(os.open(path + "in", os.O_RDONLY)) == 0
+        os.pwrite(f, b"lost", 8)
+    """)
+    assert disk.lose() == 4
+    assert (disk.read("f")[:9], disk.read("g")[:1]) == (b"f" + bytes(8), b"g")
+
+
+def test_it_fails_and_lies_as_other_syncs_do(disk):
+    code = """
+        import ctypes
+        f = os.open(path + "x", os.O_CREAT | os.O_RDWR)
+        os.pwrite(f, b"x", 0)
+        print(json.dumps(ctypes.CDLL(None).syncfs(f)))
+    """
+    disk.control.command(sync_errno=5, sync_fails=1)
+    assert disk.run(code) == -1
+    disk.control.lift()
+    disk.control.command(lies=1)
+    assert disk.run(code) == 0
+    assert (disk.control.count("syncs_failed"), disk.control.count("syncs_lied")) == (1, 1)
+
+
 def test_what_another_process_wrote_before_it_was_killed_counts_too(disk):
     disk.control.begin_notes()
     disk.run("""
@@ -163,6 +193,47 @@ def test_notes_begin_anew_each_time(disk):
     disk.control.begin_notes()
     assert disk.lose() == 0
     assert disk.read("x")[:5] == b"later"
+
+
+def test_a_second_lie_knows_nothing_of_what_was_synced_since_the_first(disk):
+    disk.control.command(lies=1)
+    disk.run("""
+        f = new("x", 512)
+        os.pwrite(f, b"lied", 0)
+        os.fdatasync(f)
+    """)
+    disk.control.command(lies=0)
+    disk.run("""
+        f = os.open(path + "x", os.O_RDWR)
+        os.pwrite(f, b"synced", 4)
+        os.fdatasync(f)
+    """)
+    disk.control.command(lies=1)
+    disk.run("""
+        f = os.open(path + "x", os.O_RDWR)
+        os.pwrite(f, b"lost", 10)
+        os.fdatasync(f)
+    """)
+    disk.control.begin_notes()
+    assert disk.lose() == 4
+    assert disk.read("x") == b"liedsynced" + bytes(502)
+
+
+def test_after_a_loss_of_power_notes_begin_anew_though_syncs_lie_on(disk):
+    code = """
+        f = os.open(path + "x", os.O_CREAT | os.O_RDWR)
+        os.pwrite(f, b"lost", os.fstat(f).st_size)
+        os.fdatasync(f)
+    """
+    disk.control.command(lies=1)
+    for _ in range(2):
+        disk.control.begin_notes()
+        disk.run(code)
+        assert disk.lose() == 4
+        disk.control.end_notes()
+        disk.control.journal.unlink()
+    assert disk.control.is_noting
+    assert disk.read("x") == b""
 
 
 def test_a_sync_that_lies_is_counted_and_what_it_was_for_is_lost(disk):
