@@ -252,6 +252,18 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="lies-excuse-without-a-power-loss",
+        breaks="Syncs that lied excuse a loss though their node never lost its power.",
+        source="Seen in this system: a kill keeps the page cache, and its losses were excused.",
+        plant=patch("chaos.catalogue.faults:_loses_power", ("kind is not None", "True or kind")),
+    ),
+    Mutant(
+        name="second-lie-remembers-the-first",
+        breaks="What the library noted stays when noting begins again, though syncs reached it.",
+        source="Seen in this system: a loss of power took back what had been synced since.",
+        plant=patch("chaos.shim.control:Control.command", ("not self.is_noting", "False")),
+    ),
+    Mutant(
         name="loss-excuses-what-came-after",
         breaks="Where disks were taken, all that looks like loss is excused, whenever it was.",
         source="Seen in this system: messages sent a minute after the last fault, and lost.",

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.catalogue.faults import moves_clock
+from chaos.catalogue.faults import Span, moves_clock, took_nothing
 from spark.bodies import tag_of_run
 from spark.history import History, read_table
 from spark.timeline import Timeline, timeline
@@ -91,6 +91,16 @@ class Context:
     foreign_rows: int = 0
     faults: list[Fault] = field(default_factory=list)
     leaderships: list[Leadership] = field(default_factory=list)
+
+    @property
+    def taking(self) -> list[Fault]:
+        """Faults that may take something from their nodes; others excuse nothing."""
+        spans = [Span(one.kind, one.targets, one.start, one.end) for one in self.faults]
+        return [
+            one
+            for one, span in zip(self.faults, spans, strict=True)
+            if not took_nothing(span, spans)
+        ]
 
     @property
     def clocks_moved(self) -> bool:

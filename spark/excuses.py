@@ -65,7 +65,7 @@ def _context_of(context: Context, part: Part) -> Context:
 
 def _parts(context: Context, contract: Contract) -> Iterator[tuple[Part, tuple[str, ...], str]]:
     flush = str(contract.stated.get("flush", "ASYNC_FLUSH")).lower()
-    taking = [one for one in context.faults if one.effective and exceeds(one.kind, flush)]
+    taking = [one for one in context.taking if one.effective and exceeds(one.kind, flush)]
     if not taking:
         return
     ends = [fault.end for fault in taking]

@@ -169,7 +169,7 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
     history, steps, context, entries = laid.history, laid.steps, laid.context, laid.entries
     results = _check(steps, wanted, context, laid.outcomes, entries)
     promises = _promises(history.run, entries)
-    contract = evaluate_contract(history.run, context.faults if context else [], promises)
+    contract = evaluate_contract(history.run, context.taking if context else [], promises)
     if context is not None:
         steps.run("excuses", lambda: excuse_less(context, contract, results))
     problems = [*history.problems, *steps.failures]

@@ -28,7 +28,7 @@ KINDS: Final = (
         ids=("D2",), kind="disk.lie", title="syncs return and did nothing", target=Target.BROKER,
         witness="syncs counted; shows only with a loss of power", undo="syncs work",
         simulator="lying_sync", needs=_COMPILER, recorded=("disk.lie",), takes=Takes.SYNCED,
-        forgets=True, nemesis="lie",
+        forgets=True, only_with_power_loss=True, nemesis="lie",
     ),
     FaultEntry(
         ids=("D3", "D6"), kind="disk.eio", title="a sync fails once; reads or writes fail",

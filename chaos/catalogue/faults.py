@@ -7,9 +7,9 @@ took effect excuses. Pure lookups over the entries of its neighbours.
 Source: spec/proof.md 2, 4.3 (contract).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from chaos.catalogue import disk_faults, link_faults, other_faults, process_faults
 from chaos.catalogue.kinds import FaultEntry, Takes
@@ -64,6 +64,35 @@ def forgets(name: str | None) -> bool:
     """Tell whether a fault of a history excuses that its node forgot its term and votes."""
     kind = find(name or "")
     return kind is not None and kind.forgets
+
+
+class Span(NamedTuple):
+    """When a fault of a history was in force; ``end`` None: until the end of the run."""
+
+    kind: str | None
+    targets: Sequence[str]
+    begin: int
+    end: int | None
+
+
+def took_nothing(fault: Span, others: Iterable[Span]) -> bool:
+    """Tell whether a fault needs a loss of power to take anything, and none was among others."""
+    kind = find(fault.kind or "")
+    if kind is None or not kind.only_with_power_loss:
+        return False
+    return not any(_loses_power(fault, one) for one in others)
+
+
+def _loses_power(during: Span, one: Span) -> bool:
+    """Tell whether a fault is a loss of power of a node during another fault of it."""
+    kind = find(one.kind or "")
+    return (
+        kind is not None
+        and kind.is_power_loss
+        and not set(during.targets).isdisjoint(one.targets)
+        and during.begin <= one.begin
+        and (during.end is None or one.begin <= during.end)
+    )
 
 
 def moves_clock(name: str | None) -> bool:

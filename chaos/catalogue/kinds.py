@@ -69,6 +69,14 @@ class FaultEntry:
     forgets: bool = False
     """Whether its node may forget its term and votes, and what it had called committed."""
 
+    only_with_power_loss: bool = False
+    """Whether it takes nothing unless its node loses its power while it lasts."""
+
+    @property
+    def is_power_loss(self) -> bool:
+        """Whether its node comes back without what it had not synced."""
+        return self.takes is Takes.UNSYNCED and self.spoils
+
     @property
     def counts(self) -> bool:
         """Whether its witness is a number of something; else it answers yes or no."""

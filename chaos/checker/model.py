@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from chaos.catalogue.checks import CHECKS, CRIT, MAJOR
-from chaos.catalogue.faults import moves_clock, spoils_log
+from chaos.catalogue.faults import Span, moves_clock, spoils_log, took_nothing
 from chaos.history.segment import EntryRow
 
 Row = dict[str, Any]
@@ -205,12 +205,16 @@ class History:
 
     @cached_property
     def in_force(self) -> list[Row]:
-        """Faults that were on at some time; of others nothing is excused."""
-        return [
+        """Faults that were on at some time and may take something; others excuse nothing."""
+        on = [
             fault
             for fault in self.faults
             if fault["status"] not in IDLE
             and (fault["t_on0"] is not None or fault["t_on1"] is not None)
+        ]
+        spans = [_span(fault) for fault in on]
+        return [
+            fault for fault, span in zip(on, spans, strict=True) if not took_nothing(span, spans)
         ]
 
     @cached_property
@@ -230,6 +234,12 @@ class History:
             if spoils_log(fault["kind"])
             for node in fault["targets"] or ()
         }
+
+
+def _span(fault: Row) -> Span:
+    begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
+    end = fault.get("t_off0") if fault.get("t_off1") is None else fault["t_off1"]
+    return Span(fault["kind"], fault["targets"] or (), begin, end)
 
 
 def lacking(table: str, rows: Sequence[Row], *columns: str) -> str:

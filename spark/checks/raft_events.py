@@ -245,7 +245,7 @@ def _check(
 
 def _kept(context: Context, rows: DataFrame) -> DataFrame:
     """Leave out the nodes that a fault wiped or restored."""
-    wiped = {node for fault in context.faults if forgets(fault.kind) for node in fault.targets}
+    wiped = {node for fault in context.taking if forgets(fault.kind) for node in fault.targets}
     return rows.filter(~F.col("node").isin(sorted(wiped))) if wiped else rows
 
 
@@ -253,7 +253,7 @@ def _spoiled(context: Context) -> set[str]:
     """Return the nodes whose disks, or whose memory of them, a fault took."""
     return {
         node
-        for fault in context.faults
+        for fault in context.taking
         if spoils_log(fault.kind) or forgets(fault.kind)
         for node in fault.targets
     }

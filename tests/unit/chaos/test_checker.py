@@ -8,6 +8,8 @@ from chaos.catalogue.contracts import copies
 from chaos.checker import Verdict, check_history
 from chaos.checker.compose import CHECKS, decide
 from chaos.checker.model import History, Result
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.unit.chaos.histories import (
     audited,
     clean,
@@ -335,6 +337,34 @@ def test_loss_that_the_faults_permit_exceeds_the_contract(kind, count, flush, co
     )
     found = check_history(history)
     assert (found.results["A1"].count, found.exit_code) == (1, code)
+
+
+@pytest.mark.parametrize(
+    ("lost_power", "at", "code"),
+    [("power_loss", 20, 3), ("kill", 20, 1), ("power_loss", 32, 1), ("power_loss", 1, 1)],
+)
+def test_syncs_that_lied_take_nothing_from_who_keeps_its_power(lost_power, at, code):
+    lies = [
+        fault(f"l{n}", "lie", targets=[n], t_on0=15, t_on1=16, t_off0=30, t_off1=31)
+        for n in ("n0", "n1")
+    ]
+    ends = [
+        fault(f"p{n}", lost_power, targets=[n], t_on0=at, t_on1=at + 1, t_off0=40, t_off1=41)
+        for n in ("n0", "n1")
+    ]
+    history = clean(
+        deliveries=[delivery(1), delivery(3)],
+        faults=[*lies, *ends],
+        contract={"durability": "quorum", "flush": "SYNC_FLUSH"},
+    )
+    found = check_history(history)
+    assert (found.results["A1"].count, found.exit_code) == (1, code)
+
+
+def test_a_checker_that_excuses_all_lies_is_found_out():
+    bug = HARNESS_BUGS["lies-excuse-without-a-power-loss"]
+    with planted(bug), pytest.raises(AssertionError):
+        test_syncs_that_lied_take_nothing_from_who_keeps_its_power("kill", 20, 1)
 
 
 @pytest.mark.parametrize(

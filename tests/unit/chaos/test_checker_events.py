@@ -103,6 +103,18 @@ def test_wiped_node_has_lost_its_memory_by_contract(story):
         assert found(story) == {"A31": 1, "A32": 1, "A35": 1}, never
 
 
+def test_node_whose_syncs_lied_remembers_what_it_promised_unless_it_lost_its_power(story):
+    lie = {"kind": "lie", "targets": ["n1"], "status": "healed", "t_on0": 5, "t_on1": 6}
+    loss = lie | {"kind": "power_loss", "t_on0": 7, "t_on1": 8}
+    story.event("n1", "boot", 0, boot_id="b2")
+    story.event("n1", "vote_granted", 1, peer="n2", boot_id="b2")
+    story.faults = [lie, loss]
+    assert found(story) == {}
+    for others in ([], [loss | {"targets": ["n2"]}], [loss | {"kind": "kill"}]):
+        story.faults = [lie, *others]
+        assert found(story) == {"A31": 1, "A32": 1, "A35": 1}, others
+
+
 def test_node_that_begins_again_without_what_it_had_committed_lost_it(story):
     story.event("n1", "boot", 1, 3, boot_id="b2")
     assert found(story) == {}

@@ -14,6 +14,8 @@ from chaos.nemesis.shimmed import STEPS
 from chaos.shim.build import build, compiler
 from chaos.shim.control import Control
 from chaos.shim.unsynced import SECTOR, Loss, lose_power, unsynced_changes
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
 SEEDS = range(200)
@@ -217,6 +219,11 @@ def test_a_second_lie_knows_nothing_of_what_was_synced_since_the_first(disk):
     disk.control.begin_notes()
     assert disk.lose() == 4
     assert disk.read("x") == b"liedsynced" + bytes(502)
+
+
+def test_a_lie_that_remembers_the_one_before_is_found_out(disk):
+    with planted(HARNESS_BUGS["second-lie-remembers-the-first"]), pytest.raises(AssertionError):
+        test_a_second_lie_knows_nothing_of_what_was_synced_since_the_first(disk)
 
 
 def test_after_a_loss_of_power_notes_begin_anew_though_syncs_lie_on(disk):
