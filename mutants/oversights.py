@@ -153,6 +153,13 @@ OVERSIGHTS: Final = (
         needs="disk_full",
     ),
     Mutant(
+        name="full-queues-end-the-broker",
+        breaks="A broker ends when the disk has no room for its queues, though the log has some.",
+        source="docs/testing.md: where the disk is full reads go on, and sends when there is space.",
+        plant=patch("store.queues.consume_queue:_flush_queue", ("in NO_SPACE", "in ()")),
+        needs="disk_full",
+    ),
+    Mutant(
         name="dropped-sent-to-the-end",
         breaks="Who asks for what was dropped from a queue is sent to its end, not its beginning.",
         source="RocketMQ DefaultMessageStore.getMessage: OFFSET_TOO_SMALL goes on at minOffset.",

@@ -111,15 +111,18 @@ class DiskFull(Effect):
     _rules: Mapping[str, Rule] = {}  # replaced as a whole
 
     def apply(self) -> None:
-        """Fill the disks; a process that cannot save its vote ends itself."""
+        """Fill the disks; a process that cannot save its vote ends itself.
+
+        Where the log and the vote have room no process may end: queues wait to be written.
+        """
         glob = self.event.text("glob")
         self._rules = {name: _no_room(glob) for name in self.names if glob}
         for name in self.names:
-            self.stage.excused[name] = None
             disk = self.target.disk(name)
             if glob:
                 disk.add_rule(self._rules[name])
             else:
+                self.stage.excused[name] = None
                 disk.limit(int(self.event.number("free_bytes")))
 
     def undo(self) -> None:

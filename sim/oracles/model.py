@@ -95,6 +95,8 @@ class Model:
                 for key, queues in content.items():
                     table = self.offsets.setdefault(key, {})
                     table.update((int(queue_id), offset) for queue_id, offset in queues.items())
+            case "forget-offsets" if _is_object(content, "offsets"):
+                self._forget_offsets(content["offsets"])
             case "lock" | "unlock" if _is_object(content, "group", "clientId", "queues"):
                 self._apply_lock(statement)
             case "delivered" if isinstance(content, list):
@@ -103,6 +105,14 @@ class Model:
                 self._apply_half(kind, content)
             case _:
                 self.knows = False
+
+    def _forget_offsets(self, gone: dict[str, list[int]]) -> None:
+        for key, queue_ids in gone.items():
+            table = self.offsets.get(key, {})
+            for queue_id in queue_ids:
+                table.pop(queue_id, None)
+            if not table:
+                self.offsets.pop(key, None)
 
     def _apply_half(self, kind: str, content: Any) -> None:  # noqa: ANN401  # what JSON holds
         match kind:

@@ -87,9 +87,9 @@ class Replicas:
         self.replaced: set[tuple[str, int, int]] = set()
         """Places in queues whose messages were lost, as they may be."""
         self.in_force: frozenset[int] = frozenset()
+        """Ids of who was in sync when the last master that took office was followed by another."""
         self.was_in_doubt = False
         """Whether all of those may have lacked the end of their log before the last election."""
-        """Ids of who was in sync when the last master that took office was followed by another."""
         self.excused = 0
         """How many times a master began that had lost something, as it may."""
 

@@ -42,7 +42,8 @@ GROUP = to_json({"config": {"groupName": "g", "retryMaxTimes": 3}, "timestamp": 
 LOG = [
     ("topic", TOPIC),
     ("group", GROUP),
-    ("offset", to_json({"orders@g": {"0": 7, "1": 9}})),
+    ("offset", to_json({"orders@g": {"0": 7, "1": 9, "2": 4}, "orders@none": {"0": 1}})),
+    ("forget-offsets", to_json({"offsets": {"orders@g": [2], "orders@none": [0], "gone@g": [3]}})),
     ("lock", lock("c1")),
     ("lock", lock("c2", 1)),
     ("unlock", lock("c1")),
