@@ -155,7 +155,7 @@ OVERSIGHTS: Final = (
     Mutant(
         name="full-queues-end-the-broker",
         breaks="A broker ends when the disk has no room for its queues, though the log has some.",
-        source="docs/testing.md: where the disk is full reads go on, and sends when there is space.",
+        source="docs/testing.md: where the disk is full reads go on; sends once there is space.",
         plant=patch("store.queues.consume_queue:_flush_queue", ("in NO_SPACE", "in ()")),
         needs="disk_full",
     ),
