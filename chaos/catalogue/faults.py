@@ -90,7 +90,7 @@ def _loses_power(during: Span, one: Span) -> bool:
         kind is not None
         and kind.is_power_loss
         and not set(during.targets).isdisjoint(one.targets)
-        and during.begin <= one.begin
+        and (one.end is None or during.begin <= one.end)
         and (during.end is None or one.begin <= during.end)
     )
 

@@ -341,7 +341,13 @@ def test_loss_that_the_faults_permit_exceeds_the_contract(kind, count, flush, co
 
 @pytest.mark.parametrize(
     ("lost_power", "at", "code"),
-    [("power_loss", 20, 3), ("kill", 20, 1), ("power_loss", 32, 1), ("power_loss", 1, 1)],
+    [
+        ("power_loss", 20, 3),
+        ("power_loss", 12, 3),  # what is noted for it began before
+        ("kill", 20, 1),
+        ("power_loss", 32, 1),
+        ("power_loss", 1, 1),
+    ],
 )
 def test_syncs_that_lied_take_nothing_from_who_keeps_its_power(lost_power, at, code):
     lies = [
@@ -349,7 +355,9 @@ def test_syncs_that_lied_take_nothing_from_who_keeps_its_power(lost_power, at, c
         for n in ("n0", "n1")
     ]
     ends = [
-        fault(f"p{n}", lost_power, targets=[n], t_on0=at, t_on1=at + 1, t_off0=40, t_off1=41)
+        fault(
+            "p" + n, lost_power, targets=[n], t_on0=at, t_on1=at + 5, t_off0=at + 8, t_off1=at + 9
+        )
         for n in ("n0", "n1")
     ]
     history = clean(
