@@ -137,7 +137,7 @@ def test_the_list_of_380_000_topics_is_made_in_slices():
     sliced = min(listing_ms() for _ in range(3))
     with planted(BY_TESTS["all-topics-listed-at-once"]):
         at_once = listing_ms()
-    assert at_once > 3 * SLICE_MS_MAX
+    assert at_once > 2 * SLICE_MS_MAX, "even on a fast machine"
     assert sliced < at_once / 3, (sliced, at_once)
 
 
