@@ -55,16 +55,16 @@ class Servers:
             f"tls.server.certPath={certs / 'ours/node-G-n0.crt'}",
             f"tls.server.keyPath={certs / 'ours/node-G-n0.key'}",
             f"tls.server.trustCertPath={certs / 'ours/ca.crt'}",
-            "tls.enable=true",
-            f"tls.client.trustCertPath={certs / 'ours/ca.crt'}",
-            f"tls.client.certPath={certs / 'ours/node-G-n1.crt'}",
-            f"tls.client.keyPath={certs / 'ours/node-G-n1.key'}",
             *lines,
         ]
         self._start(home, "namesrv", self.name_server, [*files, f"listenPort={self.name_server}"])
         self.log = home / "broker.log"
         self._start(home, "broker", self.broker, [
-            *files, f"listenPort={self.broker}", f"namesrvAddr=127.0.0.1:{self.name_server}",
+            *files, "tls.enable=true",
+            f"tls.client.trustCertPath={certs / 'ours/ca.crt'}",
+            f"tls.client.certPath={certs / 'ours/node-G-n1.crt'}",
+            f"tls.client.keyPath={certs / 'ours/node-G-n1.key'}",
+            f"listenPort={self.broker}", f"namesrvAddr=127.0.0.1:{self.name_server}",
             f"storePathRootDir={home / 'store'}", "mappedFileSizeCommitLog=16777216",
         ])  # fmt: skip
 
