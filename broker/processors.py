@@ -98,13 +98,10 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
     proposer = LogProposer(store.writer)
     creator = _build_creator(core, proposer, around.publisher)
     new_groups = NewGroups(creator.group_for_request, clock)
+    config, counts = core.config, tables.counts
     moved = OffsetMovedEvents(
-        store.writer,
-        clock,
-        broker_name=core.config.registered_name,
-        broker_host=core.config.store_host,
+        store.writer, clock, broker_name=config.registered_name, broker_host=config.store_host
     )
-    counts = tables.counts
     pull = _build_pull(core, new_groups, moved, counts)
     client = ClientProcessor(
         producers=tables.producers,
@@ -136,7 +133,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         OffsetProcessor(tables, store, new_groups.for_request),
         _build_queries(core),
         LockProcessor(tables, proposer, clock),
-        FilterProcessor(enabled=core.config.enable_property_filter),
+        FilterProcessor(enabled=config.enable_property_filter),
         SendBackProcessor(
             tables=tables,
             store=store,
@@ -147,7 +144,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             rng=core.rng,
         ),
         _build_admin(core, around, creator, proposer),
-        AccessProcessor(around.access, core.config),
+        AccessProcessor(around.access, config),
         CleanProcessor(around.retention, store.log_start, core.tasks.serve),
         *_build_tools(core, creator, proposer, counts, new_groups),
         *of_mode,

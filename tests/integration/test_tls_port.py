@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 from contextlib import asynccontextmanager
@@ -227,3 +228,16 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked(certs: Path, tmp_p
     )
     with pytest.raises(FatalError, match="has a password"):
         replace(settings(certs), tls_key_path=str(locked)).server_tls()
+
+
+def test_what_is_no_file_is_refused_before_anybody_waits_for_it(
+    certs: Path, tmp_path: Path
+) -> None:
+    pipe, huge = tmp_path / "pipe", tmp_path / "huge"
+    os.mkfifo(pipe)
+    huge.write_bytes(b"x" * (tls.FILE_BYTES_MAX + 1))
+    for path in (pipe, huge, tmp_path):
+        with pytest.raises(FatalError, match="is no file of at most"):
+            replace(settings(certs), tls_trust_path=str(path)).server_tls()
+        with pytest.raises(ValueError, match="is no file of at most"):
+            tls.client_context(str(path))

@@ -52,15 +52,20 @@ class SecureListener:
     def _take(self, taken: socket.socket, host: str) -> None:
         if len(self._pending) >= HANDSHAKES_MAX:
             most = Counter(self._pending.values()).most_common(1)[0][0]
-            next(task for task, one in self._pending.items() if one == most).cancel()
+            oldest = next(task for task, one in self._pending.items() if one == most)
+            del self._pending[oldest]
+            oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._secure(taken, host))
         self._pending[task] = host
         task.add_done_callback(partial(self._on_done, taken))
 
     def _on_done(self, taken: socket.socket, task: asyncio.Task[None]) -> None:
         self._pending.pop(task, None)
-        if task.cancelled() or task.exception() is not None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
             taken.close()
+        if error is not None:
+            _log.error("event=handshake_failed", exc_info=error)
 
     async def _secure(self, taken: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import ssl
+import stat
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -21,6 +22,7 @@ from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 
+FILE_BYTES_MAX: Final = 64 * 1024
 LOOK_S: Final = 5.0
 """How often files are looked at for changes, at most."""
 
@@ -80,7 +82,7 @@ class TlsSettings(ServerTlsSettings):
     """The same, and that of a broker as a client of other servers."""
 
     tls_enable: bool = key("tls.enable", default=False)
-    """Speak TLS to name servers, controllers and the master."""
+    """Speak TLS to name servers and the master."""
     tls_client_trust_path: str = key("tls.client.trustCertPath", "")
     """PEM: the CA that they must have their certificates from."""
     tls_client_cert_path: str = key("tls.client.certPath", "")
@@ -130,6 +132,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # RocketMQ's clients on Java 8
         try:
+            _check(settings.tls_cert_path, settings.tls_key_path, settings.tls_trust_path)
             context.load_cert_chain(settings.tls_cert_path, settings.tls_key_path, _no_password)
             if settings.tls_trust_path:
                 context.load_verify_locations(settings.tls_trust_path)
@@ -179,15 +182,28 @@ def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> 
     context.check_hostname = False  # servers are found by addresses
     context.verify_mode = ssl.CERT_REQUIRED
     try:
+        _check(trust_path)
         context.load_verify_locations(trust_path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{trust_path}: no CA can be read from it: {error}") from error
     if cert_path:
         try:
+            _check(cert_path, key_path)
             context.load_cert_chain(cert_path, key_path, _no_password)
         except (OSError, ValueError) as error:
             raise ValueError(f"{cert_path}, {key_path}: TLS cannot use them: {error}") from error
     return context
+
+
+def _check(*paths: str) -> None:
+    """Refuse what nobody could have meant: OpenSSL would wait for a pipe, and read all of a disk.
+
+    Errors: `ValueError`; `OSError` for a file that is not there.
+    """
+    for path in filter(None, paths):
+        status = pathlib.Path(path).stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > FILE_BYTES_MAX:
+            raise ValueError(f"{path} is no file of at most {FILE_BYTES_MAX} bytes")
 
 
 def _no_password() -> str:
