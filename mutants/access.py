@@ -49,7 +49,7 @@ ACCESS: Final = (
         source="RocketMQ's permissive mode, which is its default.",
         plant=patch(
             "ledgermq.remoting.transport.secure:SecureListener._secure",
-            ("self._tls.is_enforced or await", "await"),
+            ("self._tls.is_enforced and first >= 0", "False"),
         ),
     ),
     Mutant(
@@ -68,6 +68,15 @@ ACCESS: Final = (
         plant=patch(
             "ledgermq.remoting.transport.secure:SecureListener._take",
             ("len(self._pending) >= HANDSHAKES_MAX", "False"),
+        ),
+    ),
+    Mutant(
+        name="handshakes-without-turns",
+        breaks="Whoever opens TLS connections without end takes all of the loop's time.",
+        source="A handshake costs the server's processor more than its client's.",
+        plant=patch(
+            "ledgermq.remoting.transport.secure:HandshakeTurns._begin",
+            ("self._next_s += self._gap_s", "self._next_s += 0"),
         ),
     ),
     Mutant(

@@ -166,6 +166,38 @@ def test_silent_connections_are_bounded_and_shut_nobody_out(certs: Path) -> None
     run_bounded(test())
 
 
+async def _handshakes_of_a_flood() -> tuple[float, list[str]]:
+    """How long 60 handshakes wait at 100 a second, and in which order addresses have turns."""
+    turns = secure.HandshakeTurns(per_s=100)
+    order: list[str] = []
+
+    async def take(address: str) -> None:
+        await turns.wait(address)
+        order.append(address)
+
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    flood = [asyncio.create_task(take("127.0.0.2")) for _ in range(60)]
+    await asyncio.sleep(0.02)
+    given_up = flood.pop()
+    given_up.cancel()
+    await asyncio.gather(*flood, take("127.0.0.1"))
+    return loop.time() - began_s, order
+
+
+def test_handshakes_wait_for_their_turn_and_addresses_take_turns() -> None:
+    async def test() -> None:
+        took_s, order = await _handshakes_of_a_flood()
+        assert took_s >= 0.45  # the first ten of them had saved up
+        assert len(order) == 60
+        assert order.index("127.0.0.1") <= 30
+        with planted(BY_TESTS["handshakes-without-turns"]):
+            took_s, _ = await _handshakes_of_a_flood()
+            assert took_s < 0.45
+
+    run_bounded(test())
+
+
 def test_a_handshake_that_does_not_go_on_ends(
     certs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

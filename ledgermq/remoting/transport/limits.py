@@ -24,6 +24,10 @@ HANDSHAKE_MS: Final = Limit(
     5_000, "time until a connection is through its TLS handshake", Unit.MILLISECONDS,
     Scope.CONNECTION, "closed",
 )  # fmt: skip
+HANDSHAKES_PER_S: Final = Limit(
+    250, "TLS handshakes begun in a second", Unit.COUNT, Scope.PROCESS,
+    "the rest waits; addresses take turns",
+)  # fmt: skip
 IDLE_TIMEOUT_MS: Final = Limit(
     120_000, "time without anything on a connection", Unit.MILLISECONDS, Scope.CONNECTION, "closed"
 )
@@ -60,6 +64,7 @@ LIMITS: Final = (
     ACCEPTED_MAX,
     HANDSHAKES_MAX,
     HANDSHAKE_MS,
+    HANDSHAKES_PER_S,
     IDLE_TIMEOUT_MS,
     TURN_FRAMES_MAX,
     TURN_MS_MAX,

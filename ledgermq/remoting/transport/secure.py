@@ -1,7 +1,8 @@
 """A listening socket whose connections carry TLS: all of them, or those that begin with it.
 
 Each connection has a bounded time to show what it is, and so many may be at that: when there are
-more, the oldest of the address that has most of them goes.
+more, the oldest of the address that has most of them goes. A handshake takes the loop a millisecond
+and its client almost nothing, so only so many begin in a second, and addresses take turns at them.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ledgermq.remoting.transport.limits import HANDSHAKE_MS, HANDSHAKES_MAX
+from ledgermq.remoting.protocol.hosts import party_of
+from ledgermq.remoting.transport.flows import Flows
+from ledgermq.remoting.transport.limits import HANDSHAKE_MS, HANDSHAKES_MAX, HANDSHAKES_PER_S
 from ledgermq.remoting.transport.listening import SocketListener
 from ledgermq.remoting.transport.tls import ServerTls
 from ledgermq.runtime.cancel import timeout
@@ -24,6 +27,43 @@ HANDSHAKE_BYTE: Final = 0x16
 COMPLAIN_S: Final = 10.0
 
 
+class HandshakeTurns:
+    """Lets handshakes begin one by one, ``per_s`` of them in a second, address by address.
+
+    What was not used so far is saved up, as much as a tenth of a second's: clients that come back
+    together after an outage do not wait for each other.
+    """
+
+    def __init__(self, per_s: int = HANDSHAKES_PER_S) -> None:
+        self._gap_s = 1 / per_s
+        self._saved_s = 0.1
+        self._next_s = 0.0
+        self._waiting = Flows[asyncio.Future[None]]()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self, address: str) -> None:
+        """Return when a handshake with this address may begin."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(party_of(address), turn)
+        if self._timer is None:
+            self._begin()
+        await turn
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        now_s = loop.time()
+        self._next_s = max(self._next_s, now_s - self._saved_s)
+        while self._waiting:
+            if self._next_s > now_s:
+                self._timer = loop.call_at(self._next_s, self._begin)
+                return
+            turn = self._waiting.pop()
+            if not turn.done():  # its connection has not been given up
+                turn.set_result(None)
+                self._next_s += self._gap_s
+
+
 class SecureListener:
     """Accepts until it is closed; ``factory`` makes the protocol of a connection."""
 
@@ -33,7 +73,9 @@ class SecureListener:
         self._tls = tls
         self._factory = factory
         self._listener = SocketListener(self._take, backlog)
+        self._turns = HandshakeTurns()
         self._pending: dict[asyncio.Task[None], str] = {}
+        """Who has not shown yet what it is, with its address; the oldest first."""
         self._complained_s = -COMPLAIN_S
         self._refused = 0
 
@@ -56,7 +98,7 @@ class SecureListener:
             del self._pending[oldest]
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._secure(taken, host))
-        self._pending[task] = host
+        self._pending[task] = party_of(host)
         task.add_done_callback(partial(self._on_done, taken))
 
     def _on_done(self, taken: socket.socket, task: asyncio.Task[None]) -> None:
@@ -71,7 +113,10 @@ class SecureListener:
         loop = asyncio.get_running_loop()
         try:
             async with timeout(HANDSHAKE_MS / 1000):
-                is_tls = self._tls.is_enforced or await _first_byte(taken) == HANDSHAKE_BYTE
+                first = await _first_byte(taken)
+                is_tls = first == HANDSHAKE_BYTE or (self._tls.is_enforced and first >= 0)
+                if is_tls:
+                    await self._turns.wait(host)
                 context = self._tls.context(loop.time()) if is_tls else None
                 await loop.connect_accepted_socket(self._factory, taken, ssl=context)
         except (OSError, TimeoutError) as error:

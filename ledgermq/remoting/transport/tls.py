@@ -131,6 +131,7 @@ class ServerTls:
         self._stamps = self._stat()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # RocketMQ's clients on Java 8
+        context.options |= ssl.OP_NO_RENEGOTIATION  # handshakes that no turn is waited for
         try:
             _check(settings.tls_cert_path, settings.tls_key_path, settings.tls_trust_path)
             context.load_cert_chain(settings.tls_cert_path, settings.tls_key_path, _no_password)
