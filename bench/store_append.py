@@ -68,16 +68,15 @@ class MemoryLog:
         self.end_position = 0
         self.header_bytes = ENTRY_HEADER_BYTES
         self.first_position = 0
-        self.term = 1
 
     @property
     def committed_position(self) -> int:
         """Everything is committed."""
         return self.end_position
 
-    def may_write(self, applied: int) -> bool:
+    def maybe_term(self, applied: int) -> int | None:
         """See `Log`."""
-        return applied > 0
+        return 1 if applied > 0 else None
 
     def reserve(self, body_bytes: int) -> int:
         """See `Log`."""
@@ -94,13 +93,10 @@ class MemoryLog:
         """See `Log`; batches are not measured."""
         raise AssertionError(bodies)
 
-    def batch(self, applied: int, most: int) -> int:
-        """See `Log`."""
-        del applied
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """See `Log`; nobody follows, and everything stays."""
+        del applied, least
         return most
-
-    def maybe_backlog(self, applied: int) -> None:
-        """See `Log`; nobody follows."""
 
     def following(self, position: int) -> int:
         """See `Log`."""
@@ -115,9 +111,6 @@ class MemoryLog:
 
     def maybe_hint(self, position: int) -> None:
         """See `Log`; there are no hints."""
-
-    def release(self, position: int) -> None:
-        """See `Log`; everything stays."""
 
     def last_body(self) -> memoryview | None:
         """See `Log`."""

@@ -113,11 +113,6 @@ class ReplicatedLog(DLedgerListener):
     # What the store asks
 
     @property
-    def term(self) -> Term:
-        """Current term."""
-        return self._node.term
-
-    @property
     def first_position(self) -> int:
         """Where the first entry still held starts."""
         return self._node.first_position
@@ -132,25 +127,23 @@ class ReplicatedLog(DLedgerListener):
         """Where the last entry ends."""
         return self._node.end_position
 
-    def may_write(self, applied: int) -> bool:
-        """Tell whether this replica leads, and has an entry of its term before ``applied``."""
+    def maybe_term(self, applied: int) -> Term | None:
+        """Return the term that this replica leads, if it has an entry of it before ``applied``."""
         node = self._node
-        if not node.is_leader:
-            return False
-        with suppress(DamagedEntry):
-            last = self.index_before(applied)
-            return last >= node.first_index and node.reader.term_at(last) == node.term
-        return False
+        if node.is_leader:
+            with suppress(DamagedEntry):
+                last = self.index_before(applied)
+                if last >= node.first_index and node.reader.term_at(last) == node.term:
+                    return node.term
+        return None
 
-    def batch(self, applied: int, most: int) -> int:
-        """Return ``most``: a span is dispatched as it is."""
-        del applied
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return ``most``: a span is dispatched as it is. Nobody waits for a follower's: 0."""
+        node, index = self._node, self._index_at(applied)
+        if least and not node.is_leader and node.commit_index + 1 - index < least:
+            return 0
+        node.reader.release(index)
         return most
-
-    def maybe_backlog(self, applied: int) -> int | None:
-        """Return how many committed entries lie behind ``applied``; None for a leader."""
-        node = self._node
-        return None if node.is_leader else node.commit_index + 1 - self._index_at(applied)
 
     def following(self, position: int) -> int:
         """Return where the entry behind ``position`` starts, or would start."""
@@ -191,10 +184,6 @@ class ReplicatedLog(DLedgerListener):
             if end <= self._node.committed_position:
                 self._hinted = (hinted.start, end, hinted)
         return hinted
-
-    def release(self, position: int) -> None:
-        """Let go of what is kept in memory of entries before ``position``."""
-        self._node.reader.release(self._index_at(position))
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the body that lies there, see `EntryReader.body_at`."""

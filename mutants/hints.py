@@ -25,7 +25,7 @@ HINTS: Final = (
         source="What lies far behind is read back from the disk, and a new leader has it to do.",
         plant=patch(
             "store.dispatch.dispatcher:Dispatcher.may_wait",
-            ("behind >= self._together_max", "behind < 0"),
+            ("self._together_max", "1 << 60"),
         ),
     ),
 )

@@ -73,7 +73,7 @@ PRODUCT_BUGS: Final = (
         source="Raft 8; RocketMQ issue 3747 (a master serves before dispatch has caught up).",
         plant=patch(
             "store.write.writer:Writer.maybe_open",
-            ("may_write(applied)", "may_write(self._log.end_position)"),
+            ("maybe_term(applied)", "maybe_term(self._log.end_position)"),
         ),
     ),
     Mutant(

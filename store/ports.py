@@ -94,21 +94,12 @@ class LogFeed(LogReader, Protocol):
         """Return the first dispatch hint kept about what follows ``position``, None for none."""
         ...
 
-    def release(self, position: int) -> None:
-        """Let go of what is kept in memory of entries before ``position``."""
-        ...
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return how many entries to dispatch next; all before ``applied`` are dispatched.
 
-    def maybe_backlog(self, applied: int) -> int | None:
-        """Return how many committed entries a follower has behind ``applied``; None for a leader.
-
-        Somebody may wait for those of a leader.
-        """
-        ...
-
-    def batch(self, applied: int, most: int) -> int:
-        """Return how many entries to dispatch in one turn, all before ``applied`` being done.
-
-        ``most``, unless more of the log is on its way, which comes first.
+        Nothing of those need be kept in memory. It is ``most``, or fewer while more of the log is
+        on its way, which comes first. It is 0 where fewer than ``least`` are committed and nobody
+        waits for them.
         """
         ...
 
@@ -121,15 +112,11 @@ class LogWriter(Protocol):
         """Bytes of an entry before its body."""
         ...
 
-    @property
-    def term(self) -> int:
-        """Current term."""
-        ...
+    def maybe_term(self, applied: int) -> int | None:
+        """Return the term in which this replica may write; None if it may not.
 
-    def may_write(self, applied: int) -> bool:
-        """Tell whether this replica leads, and nothing of earlier leaders lies behind ``applied``.
-
-        Whoever has applied the log so far knows everything that he continues.
+        It may if it leads, and nothing of earlier leaders lies behind ``applied``: whoever has
+        applied the log so far knows everything that he continues.
         """
         ...
 

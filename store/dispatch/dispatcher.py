@@ -134,13 +134,12 @@ class Dispatcher:
 
         A follower answers nobody: it dispatches many entries at once, or what has come at a tick.
         """
-        behind = self._log.maybe_backlog(self.applied_end)
-        if behind is None or behind >= self._together_max or self._uncommitted:
+        if self._uncommitted:
             return False
-        if behind < FEW_ENTRIES:
-            return True
-        start = self._applied_start
-        return start >= 0 and self._log.committed_position - start < TOGETHER_BYTES_MAX
+        start, least = self._applied_start, self._together_max
+        if start < 0 or self._log.committed_position - start >= TOGETHER_BYTES_MAX:
+            least = min(least, FEW_ENTRIES)
+        return not self._log.next_batch(self.applied_end, 1, least)
 
     def run(self, committed: int) -> bool:
         """Dispatch what lies before ``committed``, within the bounds of one turn.
@@ -148,7 +147,7 @@ class Dispatcher:
         Own entries of those are answered in any case. Returns whether there is more to do now;
         with the disk full there is not.
         """
-        budget = self._log.batch(self.applied_end, self._batch)
+        budget = self._log.next_batch(self.applied_end, self._batch)
         self._is_over = False
         while self.applied_end < committed and budget > 0 and self._has_room():
             first, last = self.applied_end, committed
@@ -168,7 +167,6 @@ class Dispatcher:
         if self._rows and self.keys is not None:
             rows, self._rows = self._rows, []
             self.keys.put_rows(rows)
-        self._log.release(self.applied_end)
         self._notify()
         if self.applied_end < committed:
             self._uncommitted.acknowledge(committed)

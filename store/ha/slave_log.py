@@ -47,10 +47,8 @@ class SlaveLog(WatchedLog):
         """A follower, ever."""
         return Role.FOLLOWER
 
-    def may_write(self, applied: int) -> bool:
-        """Tell that sends are not taken here."""
-        del applied
-        return False
+    def maybe_term(self, applied: int) -> None:
+        """Return None: sends are not taken here."""
 
     @property
     def is_blank(self) -> bool:
@@ -98,16 +96,14 @@ class SlaveLog(WatchedLog):
         first = next(recent, None)
         return super().walk(start, end, limit) if first is None else chain((first,), recent)
 
-    def batch(self, applied: int, most: int) -> int:
-        """Return how many entries to dispatch in one turn: few while the log itself is behind."""
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return how many entries to dispatch next: few while the log itself is behind."""
+        del least
+        self._recent.drop_before(applied)
         is_behind = self._came_bytes >= FULL_READ_BYTES
         if is_behind and self.end_position - applied < UNDISPATCHED_BYTES_MAX:
             return max(1, most // SHARE_BEHIND)
         return most
-
-    def release(self, position: int) -> None:
-        """Take that what lies before ``position`` is dispatched."""
-        self._recent.drop_before(position)
 
     def _look_ahead(self) -> None:
         """Make no file ahead before it is known where the log begins."""

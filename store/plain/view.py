@@ -85,17 +85,14 @@ class PlainView:
         """Where the next entry will be written, if it fits there."""
         return self.written.position
 
-    def may_write(self, applied: int) -> bool:
-        """Tell whether it takes entries, and all that it has is applied; nobody else writes."""
-        return self._running and applied >= self.end_position
+    def maybe_term(self, applied: int) -> int | None:
+        """Return the term if it takes entries and all are applied; nobody else writes."""
+        return TERM if self._running and applied >= self.end_position else None
 
-    def batch(self, applied: int, most: int) -> int:
-        """Return ``most``: what is not dispatched yet is waited for."""
-        del applied
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return ``most``: whoever appends may wait."""
+        del applied, least
         return most
-
-    def maybe_backlog(self, applied: int) -> None:
-        """Return None: whoever appends may wait."""
 
     def following(self, position: int) -> int:
         """Return where the entry behind ``position`` starts, past a blank in between."""
@@ -174,9 +171,6 @@ class PlainView:
 
     def maybe_hint(self, position: int) -> None:
         """Return None: there is no leader to say anything about entries."""
-
-    def release(self, position: int) -> None:
-        """Do nothing: nothing is kept."""
 
     def last_body(self) -> memoryview | None:
         """Return the last record, None for an empty log. Errors: `DamagedEntry`."""

@@ -73,7 +73,7 @@ class Writer:
     def on_role(self, role: "Role", term: int, applied: int) -> None:
         """Follow a change of role: without leadership nothing that waits can be known."""
         if self._commit_log.writable and (role is not LEADER or term != self._term):
-            self.close()
+            self.close(term)
         self.maybe_open(applied)
 
     def on_hand_over(self) -> None:
@@ -85,14 +85,16 @@ class Writer:
         """Take sends if everything that earlier leaders wrote lies before ``applied``."""
         if self._commit_log.writable or self._life.is_over:
             return
-        if self._log.may_write(applied):
-            self._term = self._log.term
+        term = self._log.maybe_term(applied)
+        if term is not None:
+            self._term = term
             self._commit_log.become_writable()
-            self._listener.on_writable(True, self._term)  # noqa: FBT003 - the contract's event
+            self._listener.on_writable(True, term)  # noqa: FBT003 - the contract's event
 
-    def close(self) -> None:
-        """Take nothing more; what waits is answered UNKNOWN."""
+    def close(self, term: int | None = None) -> None:
+        """Take nothing more; what waits is answered UNKNOWN. ``term``: the new one, if there is."""
         if self._commit_log.writable:
             self._commit_log.writable = False
-            self._listener.on_writable(False, self._log.term)  # noqa: FBT003 - the contract's event
+            term = self._term if term is None else term
+            self._listener.on_writable(False, term)  # noqa: FBT003 - the contract's event
             self._commit_log.abandon()

@@ -332,7 +332,10 @@ def test_what_is_dispatched_is_let_go_of():
     group.put()
     group.send()
     group.commit()
-    assert group.hinted.node.released == group.leader.node.released == 3
+    group.put()
+    group.send()
+    group.commit()
+    assert group.hinted.node.released == group.leader.node.released == 3, "before the next batch"
 
 
 def test_there_is_no_hint_before_all_that_was_put_is_known():

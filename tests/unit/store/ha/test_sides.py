@@ -459,7 +459,7 @@ def test_what_has_just_come_is_walked_as_the_log_would_be(tmp_path: Path) -> Non
     assert len(starts) > 20
     places = [*starts, end]
     for dropped in (0, starts[9]):
-        log.release(dropped)
+        log.next_batch(dropped, 1)
         for number, start in enumerate(starts):
             for upto in {places[number + 1], places[min(number + 5, len(starts))], end}:
                 for limit in (1, 3, 1 << 20):
@@ -493,13 +493,13 @@ def test_the_log_comes_before_the_queues_while_it_is_behind_and_up_to_a_bound(
     monkeypatch.setattr(slave_log_module, "FULL_READ_BYTES", 1_500)
     for at in range(0, SEGMENT, 2_000):
         intake.take([Piece(at, data[at : at + 2_000])])
-    assert (log.batch(0, 512), log.batch(0, 3)) == (64, 1)
+    assert (log.next_batch(0, 512), log.next_batch(0, 3)) == (64, 1)
     monkeypatch.setattr(slave_log_module, "UNDISPATCHED_BYTES_MAX", 1_000)
-    assert log.batch(0, 512) == 512
-    assert log.batch(log.end_position - 900, 512) == 64
+    assert log.next_batch(0, 512) == 512
+    assert log.next_batch(log.end_position - 900, 512) == 64
     place = intake._assembly.position
     intake.take([Piece(place, data[place : place + 600])])
-    assert log.batch(log.end_position - 900, 512) == 512
+    assert log.next_batch(log.end_position - 900, 512) == 512
     assert extent.last_end > place
 
 
