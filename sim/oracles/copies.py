@@ -201,6 +201,11 @@ class Book:
         """Tell whether a log is the beginning of the line that counts."""
         return self.line.number in copy.lines
 
+    def is_on_line(self, copy: Copy, position: int, data: bytes) -> bool:
+        """Tell whether a line of which a log is the beginning has a record there."""
+        rows = (self.lines[number].rows.get(position) for number in copy.lines)
+        return any(row is not None and row.data == data for row in rows)
+
     def fork(self, end: int) -> Line:
         """Have the line go on otherwise from ``end`` on; return the one that was left."""
         left = self.line

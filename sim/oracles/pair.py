@@ -13,6 +13,7 @@ from broker.modes.slave import SlaveMode
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.brokers import SUCCESS
 from sim.oracles.copies import Book, Copy, Files
+from sim.oracles.holders import Holders
 from store.plain import PlainLog
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Broker:
         return isinstance(mode, SlaveMode) and mode._ha.is_following
 
 
-class Pair:
+class Pair(Holders[Broker]):
     """All oracles about master and slaves.
 
     Args:
@@ -116,15 +117,13 @@ class Pair:
         now_ns: Callable[[], int],
         count: Callable[[str], None],
     ) -> None:
-        self.findings = findings
         self.terms = terms
-        self._now_ns = now_ns
-        self._count = count
         copies = {
             name: Copy(name, Files(disk, terms.segment_bytes)) for name, disk in disks.items()
         }
         self.book = Book(copies)
-        self.brokers = {name: Broker(name, copy) for name, copy in copies.items()}
+        brokers = {name: Broker(name, copy) for name, copy in copies.items()}
+        super().__init__(brokers, findings, now_ns, count)
         self.replaced: set[tuple[str, int, int]] = set()
         """Places in queues that had messages which were lost, as they may be."""
         self.may_flush_late = False
@@ -162,16 +161,9 @@ class Pair:
 
     def on_power_loss(self, name: str) -> None:
         """A broker that has been killed loses what it has not synced."""
-        broker = self.brokers[name]
-        broker.lost_power_ns = self._now_ns()
-        changes, names = broker.copy.files.disk.unsynced()
-        if not self.terms.is_synced[name] and (changes or names):
-            broker.copy.is_damaged = True
-
-    def on_wipe(self, name: str) -> None:
-        """A broker that has been killed loses all."""
-        broker = self.brokers[name]
-        broker.is_wiped = broker.copy.is_damaged = True
+        self.brokers[name].lost_power_ns = self._now_ns()
+        if not self.terms.is_synced[name]:
+            self.lose_unsynced(name)
 
     def _boot(self, broker: Broker) -> None:
         log = broker.log
@@ -417,30 +409,12 @@ class Pair:
 
     def on_served(self, name: str, records: bytes) -> None:
         """A broker hands out records: they are those of its log, and count. Errors: `Violation`."""
-        broker = self.brokers[name]
-        log, at = broker.log, 0
+        log = self.brokers[name].log
         end = log.committed_position
-        while at < len(records):
-            size = int.from_bytes(records[at : at + 4], "big")
-            data = records[at : at + size]
-            position = int.from_bytes(data[28:36], "big")
-            rows = (self.book.lines[one].rows.get(position) for one in broker.copy.lines)
-            if size <= 0 or not any(row is not None and row.data == data for row in rows):
-                raise Violation(
-                    self.served_name, f"{name} hands out what its log does not have at {position}"
-                )
+        for position, size in self.handed_out(name, records, self.book.is_on_line):
             if position + size > min(end, log.own_position):
                 raise Violation(
                     self.served_name,
                     f"{name} hands out what lies at {position}, {size} bytes; what it has as it "
                     f"promises ends at {log.own_position}, what counts at {end}",
                 )
-            at += size
-
-    def check_end_of_queue(self, name: str, queue: tuple[str, int], told: int) -> None:
-        """A broker says where a queue ends: not behind what it has. Errors: `Violation`."""
-        copy = self.brokers[name].copy
-        end = copy.queue_ends.get(queue, 0)
-        if copy.base == 0 and told > end:
-            text = f"{name} says that {queue} ends at {told}; by its log it does at {end}"
-            raise Violation(self.served_name, text)

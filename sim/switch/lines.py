@@ -65,7 +65,4 @@ class Lines(Book):
 
     def has(self, copy: Copy, position: int, data: bytes) -> bool:
         """Tell whether a log has a record."""
-        if copy.end < position + len(data):
-            return False
-        rows = (self.lines[number].rows.get(position) for number in copy.lines)
-        return any(row is not None and row.data == data for row in rows)
+        return copy.end >= position + len(data) and self.is_on_line(copy, position, data)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from broker.modes.assignment import AsMaster
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.brokers import SUCCESS
+from sim.oracles.holders import Holders
 from sim.switch.lines import EpochLine, Lines
 from sim.switch.replica import NONE, Replica
 
@@ -39,7 +40,7 @@ class Kept:
         self.row, self.how, self.told_ns = row, how, told_ns
 
 
-class Replicas:
+class Replicas(Holders[Replica]):
     """All oracles about the logs of brokers that controllers switch.
 
     Args:
@@ -49,10 +50,10 @@ class Replicas:
         now_ns: the virtual time.
     """
 
-    lost_name: Final = "A1 acknowledged or read, but lost"
+    lost_name = "A1 acknowledged or read, but lost"
     early_name: Final = "A38 counted before the in-sync set had it"
     unsynced_name: Final = "A38 counted before it was synced"
-    served_name: Final = "A40 answer of a replica"
+    served_name = "A40 answer of a replica"
     fence_name: Final = "A30 two masters of one epoch"
     epochs_name: Final = "A34 epochs of a log"
     short_name: Final = "A36 elected without the end of its log"
@@ -69,14 +70,12 @@ class Replicas:
         now_ns: Callable[[], int],
         count: Callable[[str], None],
     ) -> None:
-        self.findings = findings
-        self._broker_at = broker_at
-        self._now_ns = now_ns
-        self._count = count
-        self.brokers = {
+        brokers = {
             name: Replica(name, disk, segment_bytes, is_synced=is_synced[name])
             for name, disk in disks.items()
         }
+        super().__init__(brokers, findings, now_ns, count)
+        self._broker_at = broker_at
         self.book = Lines({name: one.copy for name, one in self.brokers.items()})
         self.decisions: Decisions
         """Set by who makes this."""
@@ -127,15 +126,9 @@ class Replicas:
     def on_power_loss(self, name: str) -> None:
         """A broker that has been killed loses what it has not synced."""
         broker = self.brokers[name]
-        broker.may_lack_end = broker.may_lack_end or not broker.is_synced
-        changes, names = broker.disk.unsynced()
-        if not broker.is_synced and (changes or names):
-            broker.copy.is_damaged = True
-
-    def on_wipe(self, name: str) -> None:
-        """A broker that has been killed loses all."""
-        broker = self.brokers[name]
-        broker.is_wiped = broker.copy.is_damaged = True
+        if not broker.is_synced:
+            broker.may_lack_end = True
+            self.lose_unsynced(name)
 
     def _boot(self, broker: Replica) -> None:
         """Read a log that was just opened, in whatever role."""
@@ -397,26 +390,10 @@ class Replicas:
 
     def on_served(self, name: str, records: bytes) -> None:
         """A broker hands out records: they are its log's, and count. Errors: `Violation`."""
-        broker, at = self.brokers[name], 0
-        while at < len(records):
-            size = int.from_bytes(records[at : at + 4], "big")
-            data = records[at : at + size]
-            position = int.from_bytes(data[28:36], "big")
-            if size <= 0 or not self.book.has(broker.copy, position, data):
-                raise Violation(
-                    self.served_name, f"{name} hands out what its log does not have at {position}"
-                )
+        broker = self.brokers[name]
+        for position, _ in self.handed_out(name, records, self.book.has):
             line = self.book.lines[max(broker.copy.lines)]
             row = line.rows[position]
             if position not in self.kept:
                 self._check_held(broker, row, position, "hands out")
             self._keep(position, row, "handed out")
-            at += size
-
-    def check_end_of_queue(self, name: str, queue: tuple[str, int], told: int) -> None:
-        """A broker says where a queue ends: not behind what it has. Errors: `Violation`."""
-        copy = self.brokers[name].copy
-        end = copy.queue_ends.get(queue, 0)
-        if copy.base == 0 and told > end:
-            text = f"{name} says that {queue} ends at {told}; by its log it does at {end}"
-            raise Violation(self.served_name, text)
