@@ -24,7 +24,8 @@ class Leadership:
         """The transfer under way when `look` was last called."""
         self._transfer: tuple[Transfer, Term, asyncio.Future[None]] | None = None
         self._asked: dict[int, list[asyncio.Future[LogIndex]]] = {}
-        self._confirmed: list[tuple[LogIndex, list[asyncio.Future[LogIndex]]]] = []
+        self.confirmed: list[tuple[LogIndex, list[asyncio.Future[LogIndex]]]] = []
+        """Reads that are confirmed and wait for the listener; see `release`."""
 
     def begin_transfer(self, target: NodeId) -> "asyncio.Future[None]":
         """Begin to hand over; the future ends when ``target`` leads. Errors: `TransferFailed`."""
@@ -52,21 +53,16 @@ class Leadership:
     def confirm(self, reads: Iterable[ReadConfirmed]) -> None:
         """Take what the core confirmed."""
         for read in reads:
-            self._confirmed.append((read.index, self._asked.pop(read.batch, [])))
-
-    @property
-    def has_confirmed(self) -> bool:
-        """Whether reads are confirmed that wait for the listener."""
-        return bool(self._confirmed)
+            self.confirmed.append((read.index, self._asked.pop(read.batch, [])))
 
     def release(self, commit_index: LogIndex) -> None:
         """Answer the reads up to ``commit_index``: the listener was told of it."""
-        if not self._confirmed:
+        if not self.confirmed:
             return
-        waiting, self._confirmed = self._confirmed, []
+        waiting, self.confirmed = self.confirmed, []
         for index, futures in waiting:
             if index > commit_index:
-                self._confirmed.append((index, futures))
+                self.confirmed.append((index, futures))
                 continue
             for future in futures:
                 if not future.done():

@@ -465,7 +465,7 @@ class DLedgerNode(ReplicaView):
             self._committed_position = self._store.position_after(commit_index)
             self._appender.set_committed(self._committed_position)
             self._user.on_committed(commit_index)
-        if self._leadership.has_confirmed:
+        if self._leadership.confirmed:
             self._leadership.release(self.commit_index)
         if self._raft.state.role_changes != self._known_changes:
             self.follow_role()

@@ -133,12 +133,8 @@ class Link:
             and not transport.is_closing()
             and transport.get_write_buffer_size() < self._buffer_bytes_max
         ):
-            self._write(transport, encode(message))
-
-    def _write(self, transport: asyncio.Transport, buffers: Buffers) -> None:
-        if self._sealer is not None:
-            buffers = self._sealer.seal(buffers)
-        transport.writelines(buffers)
+            buffers = encode(message)
+            transport.writelines(buffers if self._sealer is None else self._sealer.seal(buffers))
 
     def check(self) -> None:
         """Dial again if the key or certificate of the peer is not valid any more."""
@@ -182,7 +178,8 @@ class Link:
             raise
         set_options(transport.get_extra_info("socket"))
         self._transport, self._sealer = transport, protocol.sealer
-        self._write(transport, (self._hello,))
+        hello: Buffers = (self._hello,)
+        transport.writelines(hello if self._sealer is None else self._sealer.seal(hello))
         return protocol
 
     async def _confirm(self, transport: asyncio.Transport, protocol: Outbound) -> None:

@@ -116,8 +116,11 @@ class LogStore:
         """
         last_index, end_position = self.last_index, self.end_position
         try:
-            for group in self._groups(spans):
-                self._append_group(group)
+            if len(spans) == 1:
+                self._append_group(spans)
+            else:
+                for group in self._groups(spans):
+                    self._append_group(group)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise _failed("write", error) from error
@@ -126,9 +129,7 @@ class LogStore:
             raise DiskFull from error
 
     def _groups(self, spans: Sequence[Span]) -> Sequence[Sequence[Span]]:
-        """Split spans where a segment ends; usually they all share one, or there is but one."""
-        if len(spans) == 1:
-            return (spans,)
+        """Split spans where a segment ends; usually they all share one."""
         segment = self._segment_bytes
         if spans[0].position // segment == (spans[-1].end_position - 1) // segment:
             return [spans]

@@ -107,8 +107,10 @@ class KeyIndex:
     @property
     def has_room(self) -> bool:
         """Whether more may be put before what waits is written."""
-        tails = sum(len(file.tail) for file in self.files[-2:])
-        return tails + ENTRY_BYTES * len(self._waiting) < UNWRITTEN_BYTES_MAX
+        unwritten = ENTRY_BYTES * len(self._waiting)
+        for file in self.files[-2:]:
+            unwritten += len(file.tail)
+        return unwritten < UNWRITTEN_BYTES_MAX
 
     def rows_of(self, messages: "Iterable[Keyed]") -> list[Row]:
         """Return the rows of messages that follow each other in the log, whatever is in them."""

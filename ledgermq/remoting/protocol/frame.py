@@ -64,13 +64,16 @@ class FrameDecoder:
     """
 
     __slots__ = (
-        "_buffer", "_end", "_frame_bytes_max", "_start", "_view", "error", "has_large_headers",
+        "_buffer", "_end", "_frame_bytes_max", "_start", "_view", "buffer_bytes", "error",
+        "has_large_headers",
     )  # fmt: skip
 
     def __init__(self, frame_bytes_max: int = MAX_FRAME_BYTES) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray(RECEIVE_BYTES_MIN)
         self._view = memoryview(self._buffer)
+        self.buffer_bytes = RECEIVE_BYTES_MIN
+        """Size of the buffer."""
         self._start = 0
         self._end = 0
         self.error: RemoteProtocolError | None = None
@@ -82,16 +85,13 @@ class FrameDecoder:
         """Bytes of a frame that is not complete yet."""
         return self._end - self._start
 
-    @property
-    def buffer_bytes(self) -> int:
-        """Size of the buffer."""
-        return len(self._buffer)
-
     def shrink(self) -> None:
         """Give back what an idle stream does not need; a frame under way is kept."""
         if self._end == 0 and len(self._buffer) > RECEIVE_BYTES_MIN:
-            self._buffer = bytearray(RECEIVE_BYTES_MIN)
-            self._view = memoryview(self._buffer)
+            self._take_buffer(bytearray(RECEIVE_BYTES_MIN))
+
+    def _take_buffer(self, buffer: bytearray) -> None:
+        self._buffer, self._view, self.buffer_bytes = buffer, memoryview(buffer), len(buffer)
 
     def writable(self) -> memoryview:
         """Return the free part of the buffer, never empty."""
@@ -198,7 +198,7 @@ class FrameDecoder:
         if wanted != size:
             buffer = bytearray(wanted)
             buffer[:partial] = self._view[self._start : self._end]
-            self._buffer, self._view = buffer, memoryview(buffer)
+            self._take_buffer(buffer)
         elif partial and self._start:
             self._view[:partial] = self._view[self._start : self._end]
         self._start, self._end = 0, partial
