@@ -21,7 +21,7 @@ from broker.retention_policy import HOUR_MS, RetentionConfig, disk_ratio, hours_
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.headers import DEFAULT_REGION
-from ledgermq.remoting.protocol.hosts import is_loopback, pack_host, parse_address
+from ledgermq.remoting.protocol.hosts import are_of_two_kinds, is_loopback, pack_host, parse_address
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.config import key
 from ledgermq.runtime.errors import FatalError
@@ -204,6 +204,9 @@ class BrokerConfig(ControllerSettings):
             pack_host(self.broker_ip1, self.listen_port)
         except LocalProtocolError as error:
             raise FatalError(f"brokerIP1={self.broker_ip1}: an IP address is expected") from error
+        if are_of_two_kinds(self.broker_ip1, self.broker_ip2):
+            other = f"brokerIP1={self.broker_ip1}"
+            raise FatalError(f"brokerIP2={self.broker_ip2}: IPv4 or IPv6, as {other} is")
         self.namesrvs  # noqa: B018 - checks the addresses
         self.security  # noqa: B018 - checks the keys
         if self.enable_dledger:

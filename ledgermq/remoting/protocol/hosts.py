@@ -26,6 +26,17 @@ def pack_host(address: str, port: int) -> bytes:
         raise LocalProtocolError(f"{address}:{port} is no IP address with a port") from error
 
 
+def are_of_two_kinds(host: str, other: str) -> bool:
+    """Tell whether one is an address of IPv4 and the other one of IPv6; of a name it is not known.
+
+    A socket of this product that listens for one kind is not reached by the other.
+    """
+    try:
+        return len(pack_host(host, 0)) != len(pack_host(other, 0))
+    except LocalProtocolError:
+        return False
+
+
 @lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> tuple[str, int]:
     """Return address and port of a packed host. Errors: `RemoteProtocolError` for other widths."""

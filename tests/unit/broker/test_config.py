@@ -40,6 +40,14 @@ def test_a_synchronous_master_waits_as_long_as_for_its_slave():
     assert waits == {"ASYNC_MASTER": 5_000, "SYNC_MASTER": 8_000}
 
 
+def test_two_addresses_of_a_broker_are_of_one_kind():
+    for one, other in (("10.0.0.1", "fd00::1"), ("fd00::1", "10.0.0.1")):
+        with pytest.raises(FatalError, match=f"brokerIP2={other}: IPv4 or IPv6"):
+            BrokerConfig(broker_name="b", broker_ip1=one, broker_ip2=other)
+    for one, other in (("10.0.0.1", "ha.example"), ("fd00::1", "fd00::2"), ("10.0.0.1", "")):
+        assert BrokerConfig(broker_name="b", broker_ip1=one, broker_ip2=other).ha_addr
+
+
 def test_keys_of_the_plain_log_are_rocketmqs():
     config = bind(
         BrokerConfig,
