@@ -63,6 +63,14 @@ class Replica:
         return log
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its log is open, and of a master takes entries.
+
+        A master that cannot write its epoch down has opened the log, and ends.
+        """
+        return self.log._started if self.is_master else self.log._opened
+
+    @property
     def epoch(self) -> int:
         """Epoch of its role, 0 without one."""
         role = None if self.switching is None else self.switching.role

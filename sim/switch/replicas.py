@@ -104,7 +104,7 @@ class Replicas(Holders[Replica]):
             self.lease.on_event(name)
             if switching.running is not broker.controller:
                 broker.controller, broker.is_up, broker.line = switching.running, False, None
-            if broker.controller is None or not broker.log._opened:
+            if broker.controller is None or not broker.has_begun:
                 return
             if broker.is_up:
                 self._look(broker)

@@ -19,11 +19,15 @@ from tests.sim.test_seeds import digest_in_process
 
 KNOWN = json.loads((Path(__file__).parent / "known_seeds_controller.json").read_text())
 SEEDS = tuple(range(1, 13))
+NO_ROOM_FOR_ITS_EPOCH = 810081
+"""A replica is elected whose disk is full: it ends, and is not the master."""
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *(one["seed"] for one in KNOWN.values())}))
+@pytest.mark.parametrize(
+    "seed", sorted({*SEEDS, NO_ROOM_FOR_ITS_EPOCH, *(one["seed"] for one in KNOWN.values())})
+)
 def test_no_oracle_finds_anything(seed):
     result = run_plan(draw_switch(seed))
     assert result.verdict == VALID, (result.oracle, result.text, result.evidence)
