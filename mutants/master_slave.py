@@ -220,6 +220,15 @@ PACED: Final = (
         ),
     ),
     Mutant(
+        name="ha-backlog-read-in-the-loop",
+        breaks="A master stands still while its disk reads what a slave lacks.",
+        source="docs/performance.md, what sends notice of a slave that catches up.",
+        plant=patch(
+            "store.ha.master:SlaveLink.push",
+            ("if not self._paused and self._waits_for_disk():", "if False:"),
+        ),
+    ),
+    Mutant(
         name="ha-backlog-starved",
         breaks="A slave that catches up gets nothing while others follow a log that grows fast.",
         source="A share that is spent by those who are not held to it.",

@@ -34,8 +34,9 @@ from dledger.storage.corruption import Bounds, CorruptionGuard, Place
 from dledger.storage.recent import RecentSpans
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
 from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
-from ledgermq.runtime.disk import NO_SPACE, File, read_ahead
+from ledgermq.runtime.disk import NO_SPACE, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.page_cache import read_ahead
 
 ENDS_MAX: Final = 64
 """Spans of which it is remembered where they end."""

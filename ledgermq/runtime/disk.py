@@ -32,18 +32,6 @@ _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Linux's; it lets other threads run meanwhile, as all calls by ctypes do."""
 
 
-def read_ahead(view: memoryview, offset: int, size: int) -> None:
-    """Ask the kernel to read a part of a file soon, without waiting for it.
-
-    ``view`` is what `File.view` gave; of any other nothing happens. A hint that is refused is none.
-    """
-    mapped = view.obj
-    if isinstance(mapped, mmap.mmap):
-        start = offset - offset % mmap.PAGESIZE
-        with contextlib.suppress(OSError):
-            mapped.madvise(mmap.MADV_WILLNEED, start, min(offset + size, len(mapped)) - start)
-
-
 class DirectoryInUse(FatalError):  # noqa: N818  # says what is
     """Another process holds the lock of this directory."""
 

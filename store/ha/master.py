@@ -24,6 +24,12 @@ PUSH_BYTES_MAX: Final = 256 * 1024
 """What one slave is sent in one turn of the loop: sends wait no longer for one that catches up."""
 PAUSE_S: Final = 0.001
 """How long a slave that catches up waits when it has had its share (`store.ha.pace`)."""
+AHEAD_BYTES: Final = 8 * 1024 * 1024
+"""So far ahead of what is sent a backlog is read from the disk."""
+ASKED_BYTES: Final = 512 * 1024
+"""What of that is asked for in one turn: more than is sent, and not so much that it takes time."""
+COLD_MS_MAX: Final = 200
+"""So long a slave waits for that; then it is read in the loop, until something was there again."""
 TICK_MS_MAX: Final = 500
 CHECK_MS: Final = 5_000
 """How often it is looked whether what slaves have proven themselves with counts still."""
@@ -57,6 +63,10 @@ class SlaveLink(asyncio.Protocol):
         self.is_confirming = False
         """Whether that says what it has; the first report asks for what lies behind it."""
         self._next = 0
+        self._asked = 0
+        """Up to where the log was asked to be read into memory."""
+        self._cold_ms: int | None = None
+        """Since when what is next is waited for."""
         self._heard_ms = self._sent_ms = self._opened_ms = master.clock.monotonic_ms()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,6 +160,10 @@ class SlaveLink(asyncio.Protocol):
         transport = self._transport
         if self.position is None or transport is None or transport.is_closing():
             return
+        if not self._paused and self._waits_for_disk():
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(PAUSE_S, self._push_soon)
+            return
         sent, batch_bytes = 0, self._master.config.batch_bytes
         while not self._paused and sent < PUSH_BYTES_MAX:
             try:
@@ -168,8 +182,31 @@ class SlaveLink(asyncio.Protocol):
                 self._master.pace.on_sent(self._sent_ms, sent)
         if sent >= PUSH_BYTES_MAX and not self._scheduled:
             self._scheduled = True
-            self._log.read_ahead(self._next, PUSH_BYTES_MAX)
             self._push_soon()
+
+    def _waits_for_disk(self) -> bool:
+        """Have a backlog read from the disk, and tell whether to wait for what comes next of it.
+
+        Whoever touched it before would stand still, and so would all clients of this broker.
+        """
+        log, now_ms = self._log, self._master.clock.monotonic_ms()
+        if log.own_position - self._next < PUSH_BYTES_MAX:
+            return False
+        ahead = self._asked - self._next
+        if not 0 <= ahead <= AHEAD_BYTES:
+            ahead, self._asked = 0, self._next
+        if ahead <= AHEAD_BYTES - ASKED_BYTES:
+            log.read_ahead(self._asked, ASKED_BYTES)
+            self._asked += ASKED_BYTES
+        if log.is_in_memory(self._next, PUSH_BYTES_MAX):
+            self._cold_ms = None
+            return False
+        if self._cold_ms is None:
+            self._cold_ms = now_ms
+        if now_ms - self._cold_ms >= COLD_MS_MAX:
+            return False
+        log.read_ahead(self._next, PUSH_BYTES_MAX)  # it may have gone again meanwhile
+        return True
 
     def _push_soon(self) -> None:
         """Have more sent when it is due: the rest of this turn comes first in any case."""

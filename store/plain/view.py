@@ -12,8 +12,9 @@ from typing import Final
 from dledger.core.model import Role
 from dledger.errors import DamagedEntry
 from dledger.mark import LogMark
+from dledger.segments.places import pieces
 from dledger.segments.row import Segments
-from ledgermq.runtime.disk import read_ahead
+from ledgermq.runtime.page_cache import is_in_memory, read_ahead
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
     BAD_CRC,
@@ -200,11 +201,19 @@ class PlainView:
         return view[at : at + size]
 
     def read_ahead(self, physical_offset: int, size: int) -> None:
-        """Ask for bytes that will be read soon, without waiting; those of one segment."""
-        at = physical_offset % self._segments.segment_bytes
-        view = self._segments.segment_view(physical_offset - at)
-        if view is not None:
-            read_ahead(view, at, size)
+        """Ask for bytes that will be read soon, without waiting."""
+        segments = self._segments
+        for base, at, count in pieces(physical_offset, size, segments.segment_bytes):
+            view = segments.segment_view(base)
+            if view is not None:
+                read_ahead(view, at, count)
+
+    def is_in_memory(self, physical_offset: int, size: int) -> bool:
+        """Tell whether these bytes can be read without waiting for the disk."""
+        segments = self._segments
+        parts = pieces(physical_offset, size, segments.segment_bytes)
+        views = ((segments.segment_view(base), at, count) for base, at, count in parts)
+        return all(view is None or is_in_memory(view, at, count) for view, at, count in views)
 
     def maybe_size(self, physical_offset: int) -> int | None:
         """Return the size of the sound record that begins there, None if there is none."""

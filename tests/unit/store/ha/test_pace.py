@@ -148,6 +148,35 @@ def test_who_follows_takes_no_share_from_who_catches_up(
     assert pace.is_due(0)
 
 
+def test_what_is_not_in_memory_is_not_touched_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is slow holds up the slave, for a bounded time, and nobody else."""
+    monkeypatch.setattr(master_module, "PUSH_BYTES_MAX", SHARE_BYTES)
+    monkeypatch.setattr(master_module, "COLD_MS_MAX", 50)
+    is_read = asyncio.Event()
+    asked: list[tuple[int, int]] = []
+
+    async def run(*, comes: bool) -> None:
+        log, link, _ = behind(tmp_path / str(comes))
+        monkeypatch.setattr(log, "is_in_memory", lambda *_: is_read.is_set())
+        monkeypatch.setattr(log, "read_ahead", lambda *what: asked.append(what))
+        link.data_received(encode_report(0))
+        position = link._next
+        await asyncio.sleep(0.02)
+        assert link._next == position
+        assert asked[0] == (position, master_module.ASKED_BYTES)
+        if comes:
+            is_read.set()
+        await asyncio.sleep(0.02 if comes else 0.2)
+        assert link._next == log.own_position
+        is_read.clear()
+
+    asyncio.run(run(comes=True))
+    asked.clear()
+    asyncio.run(run(comes=False))
+
+
 CHECKS = (
     (
         BY_TESTS["ha-backlog-at-full-speed"],
@@ -159,6 +188,10 @@ CHECKS = (
         test_a_send_does_not_wait_for_what_a_slave_lacked_before,
     ),
     (BY_TESTS["ha-backlog-not-paced"], test_a_backlog_is_sent_in_moments_while_entries_come),
+    (
+        BY_TESTS["ha-backlog-read-in-the-loop"],
+        test_what_is_not_in_memory_is_not_touched_before_it_is_read,
+    ),
     (BY_TESTS["ha-backlog-starved"], test_who_follows_takes_no_share_from_who_catches_up),
 )
 
