@@ -30,6 +30,10 @@ class Completion:
     """When the answer arrived; 0 lets the interpreter take the time."""
 
 
+PACE_S = 0.005
+"""A loop that has to wait for the next operation's time wakes no more often than this."""
+
+
 class Client(Protocol):
     """Performs operations; an exception that it raises counts as ``info``."""
 
@@ -76,17 +80,21 @@ class Interpreter:
         self._free = list(range(first, first + slots.count))
         self._next_process = first + slots.count
         self._busy: dict[asyncio.Task[Completion], tuple[Op, int, int]] = {}
+        self._done: list[asyncio.Task[Completion]] = []
         self._next_op = 0
-        self._stop = asyncio.Event()
+        self._is_stopped = False
+        self._waker: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
         """Draw no more operations; those in flight may end."""
-        self._stop.set()
+        self._is_stopped = True
+        self._wake()
 
     async def run(self, generator: Generator) -> None:
         """Run until the generator ends or `stop`; returns when nothing is in flight."""
         gen = generator
-        while not self._stop.is_set():
+        while not self._is_stopped:
             gen = self._collect(gen)
             step = gen.op(self._context())
             if step is None:
@@ -101,7 +109,8 @@ class Interpreter:
                 gen = gen if isinstance(op, Op) else after
                 await self._wait(op)
         while self._busy:
-            await asyncio.wait(self._busy, return_when=asyncio.FIRST_COMPLETED)
+            if not self._done:
+                await self._sleep(None)
             gen = self._collect(gen)
 
     def _context(self) -> Context:
@@ -122,24 +131,49 @@ class Interpreter:
         self._record("invoke", op, op_id, time_ns, Completion(type="invoke", value=prepared))
         task = asyncio.get_running_loop().create_task(self._client.invoke(op, prepared))
         self._busy[task] = (op, op_id, time_ns)
+        task.add_done_callback(self._note_done)
         event = Event(type="invoke", f=op.f, process=op.process, time_ns=time_ns)
         return after.update(self._context(), event)
 
     async def _wait(self, op: Op | Pending) -> None:
         """Wait for a completion, for the time of ``op``, or for `stop`."""
+        if self._done or self._is_stopped:
+            return
         seconds = None
         if isinstance(op, Op):
-            seconds = max(0, op.time_ns - self._clock.monotonic_ns()) / 1e9
-        stopped = asyncio.ensure_future(self._stop.wait())
+            seconds = max(PACE_S, (op.time_ns - self._clock.monotonic_ns()) / 1e9)
+        await self._sleep(seconds)
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Sleep until something wakes us. One future for all: `asyncio.wait` costs by the task."""
+        loop = asyncio.get_running_loop()
+        self._waker = loop.create_future()
+        self._timer = None if seconds is None else loop.call_later(seconds, self._wake)
         try:
-            await asyncio.wait(
-                {stopped, *self._busy}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await self._waker
         finally:
-            stopped.cancel()
+            self._waker = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    def _note_done(self, task: asyncio.Task[Completion]) -> None:
+        """Wake at once where a free process is waited for, else soon, with others that end."""
+        self._done.append(task)
+        if self._timer is None or self._waker is None:
+            self._wake()
+            return
+        loop = asyncio.get_running_loop()
+        if len(self._done) == 1 and self._timer.when() > loop.time() + PACE_S:
+            self._timer.cancel()
+            self._timer = loop.call_later(PACE_S, self._wake)
 
     def _collect(self, gen: Generator) -> Generator:
-        for task in [task for task in self._busy if task.done()]:
+        done, self._done = self._done, []
+        for task in done:
             op, op_id, invoked_ns = self._busy.pop(task)
             error = task.exception()
             done = (

@@ -65,6 +65,22 @@ class Replaceable:
         await self._parts.workers.start(role, [successor])
 
 
+    async def join(self) -> str | None:
+        """Let one more member of the main group come."""
+        worker = self._next["consumer"]
+        if worker > _LAST["consumer"]:
+            return None
+        self._next["consumer"] += 1
+        spec = member(self._parts.plan, worker - FIRST_CONSUMER)
+        await self._parts.workers.start("consumer", [spec])
+        return spec.name
+
+    async def leave(self, name: str) -> int:
+        """Let it leave; what it got is what it said last."""
+        await self._parts.workers.leave(name)
+        return self._parts.workers.counts_of(name)["delivered"]
+
+
 def _role_of(name: str) -> str:
     return "producer" if name.startswith("producer") else "consumer"
 

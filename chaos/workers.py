@@ -104,6 +104,10 @@ class Workers:
             if worker.role == role and not worker.left and worker.child.state() != "gone"
         ]
 
+    def counts_of(self, name: str) -> Counter[str]:
+        """Return what one worker counted."""
+        return Counter(next(w for w in self._workers if w.spec.name == name).status.counts)
+
     def totals(self) -> Counter[str]:
         """Return the sum of all counts."""
         totals: Counter[str] = Counter()

@@ -114,7 +114,42 @@ class Machine(Protocol):
 
 
 @runtime_checkable
-class Overseen(Protocol):
+class Served(Protocol):
+    """What a cluster has whose name servers are processes of ours. Errors: `ClusterFailed`."""
+
+    @property
+    def name_servers(self) -> Mapping[str, tuple[str, int]]:
+        """Return host and port of each name server by its name, as the harness reaches it."""
+        ...
+
+    async def kill_name_server(self, name: str) -> None:
+        """SIGKILL a name server, with its controller if it has one; wait until it is gone."""
+        ...
+
+    async def start_name_server(self, name: str) -> None:
+        """Start one that is down; return when it takes connections; idempotent."""
+        ...
+
+    async def pause_name_server(self, name: str) -> None:
+        """Freeze the process of a name server."""
+        ...
+
+    async def resume_name_server(self, name: str) -> None:
+        """Let a frozen one go on; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """What a cluster has whose members may leave and join. Errors: `ClusterFailed`."""
+
+    def member_addr(self, of: str, node: str) -> str:
+        """Return at which address one member finds another, by its own settings."""
+        ...
+
+
+@runtime_checkable
+class Overseen(Served, Protocol):
     """What a cluster has whose masters controllers choose. Errors: `ClusterFailed`."""
 
     @property
@@ -135,20 +170,8 @@ class Overseen(Protocol):
         """Return whose directory has the id of a replica, None if none has."""
         ...
 
-    async def kill_controller(self, name: str) -> None:
-        """SIGKILL a name server with its controller; wait until it is gone."""
-        ...
-
-    async def start_controller(self, name: str) -> None:
-        """Start one that is down; return when it takes connections; idempotent."""
-        ...
-
-    async def pause_controller(self, name: str) -> None:
-        """Freeze the process of a name server with its controller."""
-        ...
-
-    async def resume_controller(self, name: str) -> None:
-        """Let a frozen one go on; idempotent."""
+    def server_of(self, controller: str) -> str:
+        """Return the name server that a controller is part of."""
         ...
 
 

@@ -10,14 +10,12 @@ Source: docs/replication.md (automatic switch); docs/adr/0020.
 
 import asyncio
 import json
-import signal
 from collections.abc import Mapping
 
 from chaos.backends.base import ClusterFailed, ClusterSpec, controller_link_names
-from chaos.backends.local import INNER_HOST, POLL_S, LocalCluster, Node, exit_line
+from chaos.backends.local import INNER_HOST, POLL_S, LocalCluster, Node
 from chaos.backends.pair import FOLLOWS_TIMEOUT_S, LocalPair
 from chaos.backends.ports import HOST, take_ports
-from chaos.backends.process import Child
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from ledgermq.runtime.cancel import timeout
 
@@ -39,7 +37,6 @@ class LocalControlled(LocalPair):
         super().__init__(spec)
         ports = take_ports(spec.name_servers)
         self._controller_ports = {f"c{at}": port for at, port in enumerate(ports)}
-        self._ended: list[str] = []
 
     @property
     def controllers(self) -> Mapping[str, tuple[str, int]]:
@@ -84,32 +81,9 @@ class LocalControlled(LocalPair):
                 return name
         return None
 
-    async def kill_controller(self, name: str) -> None:
-        """SIGKILL a name server."""
-        await self._server(name).kill()
-
-    async def start_controller(self, name: str) -> None:
-        """Start a name server that is down."""
-        at = list(self._controller_ports).index(name)
-        port, child = self._name_servers[at]
-        if child.state() == "gone":
-            self._ended += filter(None, [exit_line(child)])
-            await self._start_name_server(at, port)
-
-    async def pause_controller(self, name: str) -> None:
-        """SIGSTOP a name server."""
-        self._server(name).signal(signal.SIGSTOP)
-
-    async def resume_controller(self, name: str) -> None:
-        """SIGCONT a name server."""
-        self._server(name).signal(signal.SIGCONT)
-
-    def unexpected_exits(self) -> list[str]:
-        """Return a line for each process that ended by itself."""
-        return [*super().unexpected_exits(), *self._ended]
-
-    def _server(self, name: str) -> Child:
-        return self._name_servers[list(self._controller_ports).index(name)][1]
+    def server_of(self, controller: str) -> str:
+        """Return the name server that a controller is part of."""
+        return self._name_server_names[list(self._controller_ports).index(controller)]
 
     async def _are_in_sync(self) -> bool:
         for node in self._nodes.values():

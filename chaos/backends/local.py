@@ -113,6 +113,7 @@ class LocalCluster:
         self._link_ports: dict[str, int] = {}
         self._no_shim = "nobody asked for one"
         self._name_servers: list[tuple[int, Child]] = []
+        self._ended: list[str] = []
         self._proxy: Child | None = None
         ports = take_ports(2 * len(spec.nodes) + spec.name_servers)
         self._ns_ports = ports[: spec.name_servers]
@@ -228,6 +229,36 @@ class LocalCluster:
         """Return the name servers, behind the clients' links if there are any."""
         return self._name_servers_of(CLIENTS)
 
+    @property
+    def name_servers(self) -> Mapping[str, tuple[str, int]]:
+        """Where the name servers listen, by name: not behind any link."""
+        ports = zip(self._name_server_names, self._ns_ports, strict=True)
+        return {name: (HOST, port) for name, port in ports}
+
+    async def kill_name_server(self, name: str) -> None:
+        """SIGKILL a name server."""
+        await self._server(name).kill()
+
+    async def start_name_server(self, name: str) -> None:
+        """Start a name server that is down."""
+        at = self._name_server_names.index(name)
+        port, child = self._name_servers[at]
+        if child.state() == "gone":
+            self._ended += filter(None, [exit_line(child)])
+            await self._start_name_server(at, port)
+
+    async def pause_name_server(self, name: str) -> None:
+        """SIGSTOP a name server."""
+        self._server(name).signal(signal.SIGSTOP)
+
+    async def resume_name_server(self, name: str) -> None:
+        """SIGCONT a name server."""
+        self._server(name).signal(signal.SIGCONT)
+
+    def member_addr(self, of: str, node: str) -> str:
+        """Return the link by which one member reaches another."""
+        return f"{HOST}:{self._link_ports[f'{of}>{node}']}"
+
     async def collect(self, node: str, target: Path) -> None:
         """Copy the used prefix of each data segment of the node's log."""
         found = [path for path in self._nodes[node].directory.rglob("data") if path.is_dir()]
@@ -259,7 +290,7 @@ class LocalCluster:
         lines = [line for node in self._nodes.values() for line in node.exits]
         others = [child for _, child in self._name_servers]
         others += [self._proxy] if self._proxy is not None else []
-        return lines + [line for line in map(exit_line, others) if line is not None]
+        return [*lines, *filter(None, map(exit_line, others)), *self._ended]
 
     async def remove(self) -> None:
         """Remove nothing: the data directories lie in the run and are small."""
@@ -297,6 +328,9 @@ class LocalCluster:
         if not self._spec.every_link:
             return tuple(f"{HOST}:{port}" for port in self._ns_ports)
         return tuple(f"{HOST}:{self._link_ports[f'{who}>{ns}']}" for ns in self._name_server_names)
+
+    def _server(self, name: str) -> Child:
+        return self._name_servers[self._name_server_names.index(name)][1]
 
     def _child(self, node: str) -> Child:
         child = self._nodes[node].child

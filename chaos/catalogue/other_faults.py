@@ -35,27 +35,27 @@ KINDS: Final = (
     FaultEntry(
         ids=("C1",), kind="group.add", title="a member is added", target=Target.GROUP,
         witness="configurations in the log", undo="nothing: it stays", simulator="add",
-        lacks="a spare broker, and the commands of membership as a fault",
+        lacks="a spare broker; `remove_member` adds again whom it removed",
     ),
     FaultEntry(
         ids=("C1",), kind="group.remove", title="a member is removed", target=Target.GROUP,
-        witness="configurations in the log", undo="it is added again", simulator="remove",
-        lacks="the commands of membership as a fault",
+        witness="the voters that the leader names", undo="it is added again", simulator="remove",
+        nemesis="remove_member",
     ),
     FaultEntry(
         ids=("C1",), kind="group.replace", title="a member is replaced", target=Target.GROUP,
         witness="configurations in the log", undo="nothing: it stays", simulator="replace",
-        lacks="a spare broker, and the commands of membership as a fault",
+        lacks="a spare broker",
     ),
     FaultEntry(
         ids=("C2",), kind="group.transfer", title="leadership is handed over",
         target=Target.GROUP, witness="another leads", undo="nothing: it stays",
-        simulator="transfer", lacks="the command of a transfer as a fault",
+        simulator="transfer", nemesis="transfer",
     ),
     FaultEntry(
         ids=("C3",), kind="client.leave", title="consumers come and go", target=Target.CLIENT,
-        witness="members told", undo="it comes again", simulator="client_leave",
-        lacks="a row of its own: a scenario lets a consumer join and leave, noted as events",
+        witness="newcomers got messages and left, and the others are there still",
+        undo="the last newcomer leaves", simulator="client_leave", nemesis="rebalance_storm",
     ),
     FaultEntry(
         ids=("C4",), kind="load.retention", title="snapshots, retention and backlog under faults",

@@ -6,7 +6,7 @@ from chaos.catalogue.kinds import FaultEntry, Target
 
 _GONE: Final = "process gone, then another boot"
 _START: Final = "it is started again"
-_NO_STATUS: Final = "a status question to name servers, for the witness"
+_SILENT: Final = "none of them answers, then all do"
 
 KINDS: Final = (
     FaultEntry(
@@ -15,30 +15,29 @@ KINDS: Final = (
     ),
     FaultEntry(
         ids=("P1",), kind="namesrv.kill", title="a name server is killed", target=Target.NAMESRV,
-        witness=_GONE, undo=_START, simulator="namesrv_crash",
-        lacks=_NO_STATUS,
+        witness=_SILENT, undo=_START, simulator="namesrv_crash", nemesis="namesrv_kill",
     ),
     FaultEntry(
         ids=("P1",), kind="namesrv.turn",
         title="a broker is killed while a name server cannot be told who leads next",
         target=Target.BROKER, witness=_GONE, undo=_START, simulator="namesrv_turn",
-        lacks="a fault of a broker and of a name server",
+        lacks="a kind of its own; a scenario kills a leader beside `namesrv_pause`",
     ),
     FaultEntry(
         ids=("P3",), kind="namesrv.pause", title="a name server stands still",
-        target=Target.NAMESRV, witness="stopped, silent, then back", undo="it goes on",
-        simulator="namesrv_pause", lacks=_NO_STATUS,
+        target=Target.NAMESRV, witness=_SILENT, undo="it goes on",
+        simulator="namesrv_pause", nemesis="namesrv_pause",
     ),
     FaultEntry(
         ids=("P1",), kind="controller.kill",
         title="a name server is killed with its controller, the one that leads first",
-        target=Target.CONTROLLERS, witness="none of them answers, then all do", undo=_START,
+        target=Target.CONTROLLERS, witness=_SILENT, undo=_START,
         nemesis="controller_kill", needs="controllers",
     ),
     FaultEntry(
         ids=("P3",), kind="controller.pause",
         title="name servers stand still with their controllers; by default two of three",
-        target=Target.CONTROLLERS, witness="none of them answers, then all do", undo="they go on",
+        target=Target.CONTROLLERS, witness=_SILENT, undo="they go on",
         nemesis="controller_pause", needs="controllers",
     ),
     FaultEntry(

@@ -11,6 +11,7 @@ from chaos.generator.model import PENDING, Context, Event, Generator, Op, Step
 from chaos.generator.streams import Stream
 
 SECOND_NS = 1_000_000_000
+CATCH_UP_NS = 50_000_000
 
 
 def constant(**value: object) -> Callable[[int], Mapping[str, object]]:
@@ -31,7 +32,7 @@ class Emit:
         if not ctx.free:
             return PENDING, self
         op = Op(f=self.f, value=self.make(self.count), process=ctx.free[0], time_ns=ctx.time_ns)
-        return op, replace(self, count=self.count + 1)
+        return op, Emit(self.f, self.make, self.count + 1)
 
     def update(self, ctx: Context, event: Event) -> Generator:
         """Ignore the event."""
@@ -98,14 +99,19 @@ class Mix:
 
     def update(self, ctx: Context, event: Event) -> Generator:
         """Tell every part."""
-        return replace(self, parts=tuple((w, part.update(ctx, event)) for w, part in self.parts))
+        told = [part.update(ctx, event) for _, part in self.parts]
+        if all(new is part for new, (_, part) in zip(told, self.parts, strict=True)):
+            return self
+        parts = zip(told, self.parts, strict=True)
+        return replace(self, parts=tuple((weight, new) for new, (weight, _) in parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Stagger:
     """Spaces operations: the gap is uniform in 0..2x the mean, so ``per_second`` on average.
 
-    A source that falls behind (no free process) does not make up for it with a burst.
+    What comes late by up to `CATCH_UP_NS` is made up for, since a loop wakes by the millisecond; a
+    source that falls further behind (no free process) does not do so with a burst.
     """
 
     per_second: float
@@ -121,14 +127,16 @@ class Stagger:
             return step if step is None else (PENDING, replace(self, source=step[1]))
         op, after = step
         assert isinstance(op, Op)
-        due_ns = max(op.time_ns, self.next_ns)
+        late_ns = CATCH_UP_NS if self.count else 0
+        due_ns = max(op.time_ns - late_ns, self.next_ns)
         gap_ns = int(2 * self.stream.random(self.count) / self.per_second * SECOND_NS)
-        nxt = replace(self, source=after, next_ns=due_ns + gap_ns, count=self.count + 1)
-        return replace(op, time_ns=due_ns), nxt
+        nxt = Stagger(self.per_second, after, self.stream, due_ns + gap_ns, self.count + 1)
+        return Op(f=op.f, value=op.value, process=op.process, time_ns=due_ns), nxt
 
     def update(self, ctx: Context, event: Event) -> Generator:
         """Tell the source."""
-        return replace(self, source=self.source.update(ctx, event))
+        told = self.source.update(ctx, event)
+        return self if told is self.source else replace(self, source=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,8 @@ class TimeLimit:
 
     def update(self, ctx: Context, event: Event) -> Generator:
         """Tell the source."""
-        return replace(self, source=self.source.update(ctx, event))
+        told = self.source.update(ctx, event)
+        return self if told is self.source else replace(self, source=told)
 
 
 @dataclass(frozen=True, slots=True)

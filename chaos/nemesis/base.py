@@ -32,6 +32,14 @@ class Clients(Protocol):
         """Let another one take its place; return when it works."""
         ...
 
+    async def join(self) -> str | None:
+        """Let one more consumer join the main group; return its name, None if there were enough."""
+        ...
+
+    async def leave(self, name: str) -> int:
+        """Let a consumer leave as it should; return how many messages it had got."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.base import Cluster, ClusterFailed, Machine, Overseen
-from chaos.nemesis.controllers import lift_controllers
+from chaos.backends.base import Cluster, ClusterFailed, Machine, Served
 from chaos.nemesis.limits import lift_limit
+from chaos.nemesis.membership import add_again
+from chaos.nemesis.servers import lift_servers
 
 
 class UndoJournal:
@@ -79,8 +80,10 @@ async def lift(cluster: Cluster, undo: Mapping[str, Any]) -> None:
         case "unshim" if isinstance(cluster, Machine):
             cluster.shim(undo["node"]).lift()
             await cluster.restart(undo["node"])
-        case "controllers" if isinstance(cluster, Overseen):
-            await lift_controllers(cluster, tuple(undo["nodes"]))
+        case "name_servers" if isinstance(cluster, Served):
+            await lift_servers(cluster, tuple(undo["nodes"]))
+        case "member":
+            await add_again(cluster, undo["node"])
         case "nothing":
             pass  # what was killed is a part of the harness, and ends with it
         case other:

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chaos.nemesis.base import Fault
-from chaos.nemesis.clients import ClientKill
-from chaos.nemesis.controllers import cut_controllers, of_controllers
+from chaos.nemesis.clients import ClientKill, Storm
+from chaos.nemesis.controllers import cut_controllers
 from chaos.nemesis.disk import damage
 from chaos.nemesis.limits import Descriptors, Starve
+from chaos.nemesis.membership import Remove, Transfer
 from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut_one_way, isolate
 from chaos.nemesis.power import loses_power
 from chaos.nemesis.process import Kill, Pause
 from chaos.nemesis.restarts import CrashLoop, RestartAll, Rolling, Stop
+from chaos.nemesis.servers import of_servers
 from chaos.nemesis.shaping import shape_name_servers, shape_peers
 from chaos.nemesis.shimmed import STEPS, shimmed
 from chaos.net.rules import CODES
@@ -95,6 +97,7 @@ _LATE: Final = {"ms": Bounds(100, 1, 30_000), "jitter_ms": Bounds(0, 0, 30_000)}
 _LINKS: Final = (1, 2)
 _SOME: Final = (1, 3)
 _FILES: Final = "files"
+_REQUEST: Final = "request"
 
 
 def _shape(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
@@ -120,6 +123,11 @@ def _power(kind: str, targets: tuple[int, int]) -> Kind:
 def _of_name_servers(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
     made = shape_name_servers(kind)
     return Kind(make=made, targets=(1, 3), parameters=parameters, every_link=True)
+
+
+def _servers(kind: str, count: int, method: str) -> Kind:
+    made, parameters = of_servers(kind), {"count": Bounds(count, 1, 3)}
+    return Kind(make=made, targets=(0, 0), parameters=parameters, method=method)
 
 
 FAULTS: Final[Mapping[str, Kind]] = {
@@ -152,6 +160,12 @@ FAULTS: Final[Mapping[str, Kind]] = {
         parameters={"role": OneOf(("consumer", "producer"))},
         method="SIGKILL",
     ),
+    "rebalance_storm": Kind(
+        make=Storm,
+        targets=(0, 0),
+        parameters={"stay_ms": Bounds(1_000, 0, 60_000), "away_ms": Bounds(500, 0, 60_000)},
+        method="clients",
+    ),
     "wipe": Kind(make=damage("wipe"), method=_FILES),
     "rollback": Kind(
         make=damage("rollback"), parameters={"age_ms": Bounds(2_000, 0, 60_000)}, method=_FILES
@@ -180,18 +194,12 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "client_cut": Kind(make=cut_clients, targets=(1, 3), every_link=True),
     "namesrv_cut": Kind(make=cut_name_servers, targets=(1, 3), every_link=True),
     "controller_cut": Kind(make=cut_controllers, targets=(1, 3)),
-    "controller_kill": Kind(
-        make=of_controllers("controller_kill"),
-        targets=(0, 0),
-        parameters={"count": Bounds(1, 1, 3)},
-        method="SIGKILL",
-    ),
-    "controller_pause": Kind(
-        make=of_controllers("controller_pause"),
-        targets=(0, 0),
-        parameters={"count": Bounds(2, 1, 3)},
-        method="SIGSTOP",
-    ),
+    "controller_kill": _servers("controller_kill", 1, "SIGKILL"),
+    "controller_pause": _servers("controller_pause", 2, "SIGSTOP"),
+    "namesrv_kill": _servers("namesrv_kill", 1, "SIGKILL"),
+    "namesrv_pause": _servers("namesrv_pause", 1, "SIGSTOP"),
+    "remove_member": Kind(make=Remove, method=_REQUEST),
+    "transfer": Kind(make=Transfer, method=_REQUEST),
     "namesrv_delay": _of_name_servers("namesrv_delay", _LATE),
     "namesrv_reset": _of_name_servers("namesrv_reset", {}),
     "delay": _shape("delay", _LATE),

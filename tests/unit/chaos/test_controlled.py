@@ -19,8 +19,9 @@ from chaos.decisions import (
 )
 from chaos.demo import demo_of, parser
 from chaos.nemesis import alone
-from chaos.nemesis.controllers import cut_controllers, of_controllers
+from chaos.nemesis.controllers import cut_controllers
 from chaos.nemesis.journal import lift
+from chaos.nemesis.servers import of_servers
 from chaos.net.control import ProxyControl
 from chaos.net.wire import PREFIX, StatusConnection
 from chaos.probe import NodeStatus, Probe, _of_replication
@@ -93,6 +94,8 @@ class Overseers(World):
     in_sync: tuple[int, ...] = (1, 2)
     silent: set[str] = field(default_factory=set)
     group: str = "broker-a"
+    known: int = 3
+    """Brokers that a name server tells of."""
     controllers: dict[str, tuple[str, int]] = field(default_factory=dict)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     serves: list[asyncio.Task] = field(default_factory=list)
@@ -128,8 +131,12 @@ class Overseers(World):
 
     def _answer(self, name, frame):
         code = json.loads(frame[4 : 4 + int.from_bytes(frame[1:4], "big")])["code"]
-        answer = {"code": 0 if code == 1005 or name == self.leads else 2007, "opaque": 1}
+        answered = code in {106, 1005} or name == self.leads
+        answer = {"code": 0 if answered else 2007, "opaque": 1}
         body = b""
+        if code == 106:
+            addrs = {str(at): f"a:{at}" for at in range(self.known)}
+            body = json.dumps({"brokerAddrTable": {"g": {"brokerAddrs": addrs}}}).encode()
         if code == 1004:
             answer["extFields"] = {
                 "masterBrokerId": "1", "masterEpoch": str(self.epoch), "masterAddress": "a:1",
@@ -145,19 +152,27 @@ class Overseers(World):
     def node_of(self, replica):
         return {1: "n0", 2: "n1"}.get(replica)
 
-    async def kill_controller(self, name):
+    @property
+    def name_servers(self):
+        return {f"ns{name[1:]}": address for name, address in self.controllers.items()}
+
+    def server_of(self, controller):
+        return f"ns{controller[1:]}"
+
+    async def kill_name_server(self, name):
         if "kill" not in self.broken:
-            self.silent.add(name)
+            self.silent.add(f"c{name[2:]}")
 
-    async def start_controller(self, name):
+    async def start_name_server(self, name):
         if "start" not in self.broken:
-            self.silent.discard(name)
+            self.silent.discard(f"c{name[2:]}")
+            self.known = self.known if "forget" not in self.broken else 0
 
-    async def pause_controller(self, name):
+    async def pause_name_server(self, name):
         if "pause" not in self.broken:
-            self.silent.add(name)
+            self.silent.add(f"c{name[2:]}")
 
-    async def resume_controller(self, name):
+    async def resume_name_server(self, name):
         pass
 
 
@@ -214,7 +229,7 @@ def fault_of(kind, count, **about):
     """Return whether a fault of so many controllers took effect, and whom it hit."""
 
     async def body(world):
-        fault = of_controllers(kind)(setting_of(world), count=count)
+        fault = of_servers(kind)(setting_of(world), count=count)
         await fault.probe_before()
         await fault.apply()
         await fault.probe_during()
@@ -227,8 +242,9 @@ def fault_of(kind, count, **about):
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr("chaos.nemesis.controllers.ASK_S", 0.2)
-    monkeypatch.setattr("chaos.nemesis.controllers.BACK_S", 0.5)
+    monkeypatch.setattr("chaos.nemesis.servers.ASK_S", 0.2)
+    monkeypatch.setattr("chaos.nemesis.servers.BACK_S", 0.5)
+    monkeypatch.setattr("chaos.nemesis.servers.KNOWS_S", 0.5)
 
 
 def test_the_controller_that_leads_is_hit_first(short):
@@ -244,6 +260,28 @@ def test_controllers_that_go_on_or_do_not_come_back_do_not_count(short, kind, br
     assert not fault_of(kind, 2, broken={broken})[0]
 
 
+@pytest.mark.parametrize("kind", ["namesrv_kill", "namesrv_pause"])
+def test_name_servers_that_were_silent_and_know_the_brokers_again_count(short, kind):
+    assert fault_of(kind, 1) == (True, ("ns0",))
+    assert fault_of(kind, 3) == (True, ("ns0", "ns1", "ns2"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        ("namesrv_kill", "kill"), ("namesrv_pause", "pause"), ("namesrv_kill", "start"),
+        ("namesrv_kill", "forget"),
+    ],
+)  # fmt: skip
+def test_name_servers_that_go_on_or_come_back_and_know_nobody_do_not_count(short, kind, broken):
+    assert not fault_of(kind, 2, broken={broken})[0]
+
+
+def test_name_servers_that_are_no_processes_of_ours_are_skipped():
+    with pytest.raises(ClusterFailed, match="no processes of ours"):
+        of_servers("namesrv_kill")(setting_of(World()), count=1)
+
+
 def test_controllers_that_did_not_answer_before_do_not_count(short):
     assert not fault_of("controller_pause", 1, silent={"c0", "c1", "c2"})[0]
 
@@ -251,13 +289,13 @@ def test_controllers_that_did_not_answer_before_do_not_count(short):
 def test_what_the_journal_has_of_controllers_is_lifted():
     async def body(world):
         world.silent |= {"c0", "c2"}
-        await lift(world, {"do": "controllers", "nodes": ["c0", "c1", "c2"]})
+        await lift(world, {"do": "name_servers", "nodes": ["ns0", "ns1", "ns2"]})
         return world.silent
 
     assert with_controllers(body) == set()
 
 
-@pytest.mark.parametrize("make", [cut_controllers, of_controllers("controller_kill")])
+@pytest.mark.parametrize("make", [cut_controllers, of_servers("controller_kill")])
 def test_without_controllers_such_faults_are_skipped(make):
     with pytest.raises(ClusterFailed, match="no controllers"):
         make(setting_of(World()), **({} if make is cut_controllers else {"count": 1}))

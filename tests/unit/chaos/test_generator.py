@@ -129,3 +129,23 @@ def test_streams_of_other_names_are_independent():
     assert root.split("a").u64(3) == Stream(1, "root/a").u64(3)
     assert all(0 <= root.random(n) < 1 for n in range(100))
     assert {root.randint(n, 3, 5) for n in range(100)} == {3, 4, 5}
+
+
+def invoked_by_a_loop_that_wakes_late(late_ns: int, seconds: int = 1) -> int:
+    """Return how many operations of 1,000 a second are invoked if each wake-up comes late."""
+    gen: Generator = Stagger(1_000, source(), STREAM)
+    now = count = 0
+    while now < seconds * 10**9:
+        step = gen.op(Context(time_ns=now, free=(0,)))
+        assert step is not None
+        assert isinstance(step[0], Op)
+        if step[0].time_ns > now:
+            now = step[0].time_ns + late_ns
+            continue
+        gen, count = step[1], count + 1
+    return count
+
+
+def test_what_comes_a_little_late_is_made_up_for_and_what_comes_much_later_is_not():
+    assert 950 <= invoked_by_a_loop_that_wakes_late(5 * 10**6) <= 1_050
+    assert invoked_by_a_loop_that_wakes_late(200 * 10**6) < 400

@@ -1,0 +1,227 @@
+"""Faults of the group and of its clients where they take no effect: the witness must say so."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from chaos.backends.base import ClusterFailed
+from chaos.nemesis import membership
+from chaos.nemesis.base import Setting
+from chaos.nemesis.clients import Storm
+from chaos.nemesis.journal import lift
+from chaos.nemesis.membership import Remove, Transfer
+from chaos.probe import NodeStatus
+from tests.unit.chaos.world import World
+
+
+@dataclass
+class Group(World):
+    """Members as they would answer; ``broken``: what they say yes to and do not do."""
+
+    leader: str | None = "n0"
+    term: int = 4
+    voters: set[str] = field(default_factory=lambda: {"n0", "n1", "n2"})
+    learners: set[str] = field(default_factory=set)
+    refusals: list[str] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+
+    def status_addr(self, node):
+        return (node, 1)
+
+    def member_addr(self, of, node):
+        return f"{of}:{node}"
+
+    async def ask(self, node):
+        return NodeStatus(
+            node=node, t_ns=self.now, ok=True, role="leader" if node == self.leader else "",
+            term=self.term,
+        )  # fmt: skip
+
+    async def answer(self, _cluster, node, code, fields=None):
+        if code == membership.RAFT_STATUS:
+            role = "LEADER" if node == self.leader else "FOLLOWER"
+            members = {"voters": sorted(self.voters), "learners": sorted(self.learners)}
+            return {"role": role, "term": self.term, **members}
+        self.asked.append(fields)
+        if self.refusals:
+            raise ValueError(self.refusals.pop(0))
+        if code == membership.TRANSFER and "transfer" not in self.broken:
+            self.leader, self.term = fields["target"], self.term + 1
+        elif code == membership.CHANGE and fields["op"] not in self.broken:
+            self._change(fields["op"], fields["node"])
+        return {}
+
+    def _change(self, op, node):
+        if op == "remove":
+            self.voters.discard(node)
+        elif op == "add_learner":
+            self.learners.add(node)
+        else:
+            self.learners.discard(node)
+            self.voters.add(node)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    for name in ("DONE_S", "LEADS_S"):
+        monkeypatch.setattr(membership, name, 0.2)
+    monkeypatch.setattr(membership, "POLL_S", 0.01)
+
+
+def counts(monkeypatch, world, fault, between=lambda world: None):
+    monkeypatch.setattr(membership, "_ask", world.answer)
+
+    async def body():
+        await fault.probe_before()
+        await fault.apply()
+        await fault.probe_during()
+        between(world)
+        await fault.undo()
+        await fault.probe_after()
+
+    asyncio.run(body())
+    return fault.witness.effective
+
+
+def setting(world):
+    return Setting(cluster=world, probe=world, clock=world)
+
+
+def test_a_member_is_removed_and_added_again_where_the_leader_finds_it(monkeypatch):
+    world = Group(refusals=["code 2: another change", "code 14: n0 leads"])
+    assert counts(monkeypatch, world, Remove(setting(world), "n1"))
+    assert world.voters == {"n0", "n1", "n2"}
+    assert not world.learners
+    assert {"op": "add_learner", "node": "n1", "address": "n0:n1"} in world.asked
+
+
+@pytest.mark.parametrize("broken", ["remove", "promote"])
+def test_a_member_that_stays_or_never_returns_does_not_count(monkeypatch, broken):
+    world = Group(broken={broken})
+    assert not counts(monkeypatch, world, Remove(setting(world), "n1"))
+
+
+def test_a_member_that_was_none_before_does_not_count(monkeypatch):
+    world = Group(voters={"n0", "n2"})
+    assert not counts(monkeypatch, world, Remove(setting(world), "n1"))
+
+
+def test_a_removal_that_somebody_took_back_meanwhile_does_not_count(monkeypatch):
+    def comes_back(world):
+        world.voters.add("n1")
+
+    world = Group()
+    assert not counts(monkeypatch, world, Remove(setting(world), "n1"), comes_back)
+
+
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        (Group(refusals=["code 1: n1 is the last voter"]), "last voter"),
+        (Group(leader=None), "nobody leads"),
+    ],
+)
+def test_a_removal_that_is_refused_or_that_nobody_can_make_fails_with_the_reason(
+    monkeypatch, world, why
+):
+    with pytest.raises(ClusterFailed, match=why):
+        counts(monkeypatch, world, Remove(setting(world), "n1"))
+
+
+def test_where_there_are_no_members_none_is_removed():
+    with pytest.raises(ClusterFailed, match="no member"):
+        Remove(setting(World()), "n1")
+
+
+def test_what_the_journal_has_of_a_member_is_lifted_once(monkeypatch):
+    world = Group(voters={"n0", "n2"})
+    monkeypatch.setattr(membership, "_ask", world.answer)
+    for _ in range(2):
+        asyncio.run(lift(world, {"do": "member", "node": "n1"}))
+    assert world.voters == {"n0", "n1", "n2"}
+    assert len(world.asked) == 2
+
+
+def test_a_transfer_counts_if_the_one_who_was_named_leads_a_later_term(monkeypatch):
+    world = Group()
+    assert counts(monkeypatch, world, Transfer(setting(world), "n2"))
+
+
+@pytest.mark.parametrize("leader", ["n2", "n0"])
+def test_a_transfer_to_who_leads_already_or_that_did_not_happen_does_not_count(monkeypatch, leader):
+    world = Group(leader=leader, broken={"transfer"})
+    assert not counts(monkeypatch, world, Transfer(setting(world), "n2"))
+
+
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        (Group(refusals=["code 1: n2 is too far behind"]), "too far behind"),
+        (Group(leader=None), "nobody leads"),
+    ],
+)
+def test_a_transfer_that_is_refused_fails_with_the_reason(monkeypatch, world, why):
+    with pytest.raises(ClusterFailed, match=why):
+        counts(monkeypatch, world, Transfer(setting(world), "n2"))
+
+
+@dataclass
+class Consumers:
+    """The consumers of a run; newcomers get ``gets`` messages each."""
+
+    gets: int = 5
+    places: int = 10
+    names: list[str] = field(default_factory=lambda: ["consumer-0", "consumer-1"])
+    dies: bool = False
+    came: int = 0
+
+    def running(self, role):
+        return list(self.names)
+
+    async def join(self):
+        if not self.places:
+            return None
+        self.places -= 1
+        self.came += 1
+        self.names.append(f"new-{self.came}")
+        return self.names[-1]
+
+    async def leave(self, name):
+        self.names.remove(name)
+        if self.dies and "consumer-0" in self.names:
+            self.names.remove("consumer-0")
+        return self.gets
+
+
+def storm(clients, seconds=0.2):
+    async def body():
+        given = Setting(cluster=None, probe=None, clock=None, clients=clients)
+        fault = Storm(given, stay_ms=10, away_ms=5)
+        await fault.probe_before()
+        await fault.apply()
+        await fault.probe_during()
+        await asyncio.sleep(seconds)
+        await fault.undo()
+        await fault.probe_after()
+        return fault.witness.effective
+
+    return asyncio.run(body())
+
+
+def test_consumers_that_come_and_go_make_a_storm():
+    clients = Consumers()
+    assert storm(clients)
+    assert clients.names == ["consumer-0", "consumer-1"]
+
+
+@pytest.mark.parametrize(
+    "clients", [Consumers(places=0), Consumers(places=1), Consumers(gets=0), Consumers(dies=True)]
+)
+def test_a_storm_without_newcomers_or_messages_or_in_which_others_end_does_not_count(clients):
+    assert not storm(clients)
+
+
+def test_a_storm_needs_clients():
+    with pytest.raises(ClusterFailed, match="no clients"):
+        Storm(setting(World()), stay_ms=1, away_ms=1)

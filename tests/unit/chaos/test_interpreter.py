@@ -1,0 +1,107 @@
+"""The interpreter's loop: what it waits for, and what wakes it."""
+
+import asyncio
+
+import pytest
+
+from chaos.generator import Emit, Limit, Op, Script, constant
+from chaos.interpreter import Completion, Interpreter, Slots
+from ledgermq.runtime.clock import SystemClock
+
+FAR_NS = 3_600 * 10**9
+SOON_S = 20
+"""Far less than an hour, and more than a busy machine needs."""
+
+
+class Rows:
+    def __init__(self):
+        self.types = []
+
+    def write(self, table, row):
+        self.types.append(row["type"])
+
+
+class Client:
+    """Ends each operation after ``seconds``."""
+
+    def __init__(self, seconds=0.0, error=None):
+        self.seconds, self.error = seconds, error
+
+    def prepare(self, op):
+        return {}
+
+    async def invoke(self, op, prepared):
+        await asyncio.sleep(self.seconds)
+        if self.error:
+            raise self.error
+        return Completion(type="ok")
+
+
+class OneNowOneFarOff:
+    """One operation at once, the next in an hour."""
+
+    def __init__(self, done=False):
+        self.done = done
+
+    def op(self, ctx):
+        time_ns = ctx.time_ns + FAR_NS * self.done
+        return Op(f="send", process=ctx.free[0], time_ns=time_ns), OneNowOneFarOff(done=True)
+
+    def update(self, ctx, event):
+        return self
+
+
+def interpreter(client, rows, count=2):
+    slots = Slots(worker=1, role="producer", count=count, first_process=10)
+    return Interpreter(client=client, recorder=rows, clock=SystemClock(), slots=slots)
+
+
+def test_a_completion_is_on_record_long_before_the_next_operation_is_due():
+    async def body():
+        rows = Rows()
+        made = interpreter(Client(0.01), rows)
+        task = asyncio.create_task(made.run(OneNowOneFarOff()))
+        async with asyncio.timeout(SOON_S):
+            while len(rows.types) < 2:
+                await asyncio.sleep(0.001)
+            made.stop()
+            await task
+        return rows.types
+
+    assert asyncio.run(body()) == ["invoke", "ok"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_has_no_free_process_goes_on_with_the_first_that_ends(count):
+    async def body():
+        made = interpreter(Client(0.001), Rows(), count)
+        async with asyncio.timeout(SOON_S):
+            await made.run(Limit(40, Emit("send", constant())))
+        return made.tally
+
+    tally = asyncio.run(body())
+    assert (tally.invoked, tally.ok) == (40, 40)
+
+
+def test_after_a_stop_what_is_in_flight_ends_and_nothing_begins():
+    async def body():
+        made = interpreter(Client(0.05), Rows())
+        task = asyncio.create_task(made.run(Emit("send", constant())))
+        await asyncio.sleep(0.01)
+        made.stop()
+        async with asyncio.timeout(SOON_S):
+            await task
+        return made.tally
+
+    tally = asyncio.run(body())
+    assert tally.invoked == tally.ok == 2
+
+
+def test_an_error_nobody_thought_of_leaves_the_outcome_unknown():
+    async def body():
+        made = interpreter(Client(error=RuntimeError("odd")), Rows())
+        async with asyncio.timeout(SOON_S):
+            await made.run(Script(((0, Op(f="send")),)))
+        return made.tally
+
+    assert asyncio.run(body()).info == 1
