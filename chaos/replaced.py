@@ -64,7 +64,6 @@ class Replaceable:
             )
         await self._parts.workers.start(role, [successor])
 
-
     async def join(self) -> str | None:
         """Let one more member of the main group come."""
         worker = self._next["consumer"]

@@ -7,7 +7,7 @@ took effect excuses. Pure lookups over the entries of its neighbours.
 Source: spec/proof.md 2, 4.3 (contract).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -93,6 +93,20 @@ def _loses_power(during: Span, one: Span) -> bool:
         and (one.end is None or during.begin <= one.end)
         and (during.end is None or one.begin <= during.end)
     )
+
+
+def that_may_take(kinds: Collection[str]) -> list[str]:
+    """Return those of a plan's kinds that may take anything beside the others.
+
+    What takes nothing without a loss of power does so only if the plan has one.
+    """
+    known = {name: find(name) for name in kinds}
+    has_power_loss = any(kind is not None and kind.is_power_loss for kind in known.values())
+    return [
+        name
+        for name, kind in known.items()
+        if has_power_loss or kind is None or not kind.only_with_power_loss
+    ]
 
 
 def moves_clock(name: str | None) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from chaos.backends.base import Cluster
+from chaos.generator import Stream
 from chaos.probe import Probe
 from ledgermq.runtime.clock import Clock
 
@@ -49,6 +50,8 @@ class Setting:
     probe: Probe
     clock: Clock
     clients: Clients | None = None
+    stream: Stream = field(default_factory=lambda: Stream(0))
+    """What one fault draws from: of the run's seed and the fault's name."""
 
 
 @dataclass(slots=True, kw_only=True)

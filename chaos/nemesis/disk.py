@@ -60,7 +60,7 @@ class DiskFault:
         """Kill it, and change its files. Errors: ClusterFailed if there is nothing to change."""
         assert self._machine is not None
         root = self._machine.directory(self._node)
-        stream = Stream(int(self._parameters.get("seed", 0)), f"disk/{self.kind}/{self._node}")
+        stream = self._setting.stream.split(f"disk/{self.kind}/{self._node}")
         if self.kind == "rollback":
             await self._grow_old(root)
         await self._kill.apply()

@@ -177,19 +177,27 @@ async def change(cluster: Cluster, fields: dict[str, str]) -> None:
         found = await _leading(cluster)
         if found is not None:
             leader, status = found
-            if _is_so(status, fields):
+            refused = None if _is_so(status, fields) else await _refused(cluster, leader, fields)
+            if refused is None:
                 return
-            try:
-                await _ask(cluster, leader, CHANGE, fields | _address(cluster, leader, fields))
-                return
-            except ValueError as error:
-                last = str(error)
-                if not last.startswith(FOR_NOW):
-                    break
-            except (OSError, TimeoutError, EOFError) as error:
-                last = f"{type(error).__name__}: {error}"
+            last, for_now = refused
+            if not for_now:
+                break
         await asyncio.sleep(POLL_S)
     raise ClusterFailed(f"{fields['op']} {fields['node']}: {last}")
+
+
+async def _refused(
+    cluster: Cluster, leader: str, fields: dict[str, str]
+) -> tuple[str, bool] | None:
+    """Ask for a change: None if it was made, else why not, and whether to ask again."""
+    try:
+        await _ask(cluster, leader, CHANGE, fields | _address(cluster, leader, fields))
+    except ValueError as error:
+        return str(error), str(error).startswith(FOR_NOW)
+    except (OSError, TimeoutError, EOFError) as error:
+        return f"{type(error).__name__}: {error}", True
+    return None
 
 
 def _is_so(status: Mapping[str, Any], fields: Mapping[str, str]) -> bool:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from chaos.backends.base import ClusterFailed
-from chaos.generator import Stream
 from chaos.nemesis.alone import count_alone
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.disk import log_bytes
@@ -83,7 +82,7 @@ class PowerLoss:
 
     def _lose(self, node: str) -> int:
         control = self._controls[node]
-        stream = Stream(int(self._parameters.get("seed", 0)), f"power/{node}")
+        stream = self._setting.stream.split(f"power/{node}")
         if control.count("notes_lost"):
             raise ClusterFailed(f"{node}: not all that was written could be noted")
         if not control.is_noting:  # syncs that nobody noted may have reached it since

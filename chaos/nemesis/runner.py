@@ -6,6 +6,7 @@ effect is for the witness to say. Source: Jepsen nemesis; spec/proof.md 4.3, 4.4
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from chaos.backends.base import ClusterFailed
@@ -95,8 +96,9 @@ class Nemesis:
         parameters = op.value.get("parameters") or {}
         assert isinstance(parameters, dict)
         kind = FAULTS[record.kind]
+        setting = replace(self._setting, stream=self._stream.split(record.fault_id))
         try:
-            fault = kind.make(self._setting, *nodes, **kind.complete(parameters))
+            fault = kind.make(setting, *nodes, **kind.complete(parameters))
         except ClusterFailed as error:
             return self._end(record, "skipped", str(error))
         record.targets, record.witness = fault.targets, fault.witness

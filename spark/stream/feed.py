@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chaos.catalogue.contracts import NONE
-from chaos.catalogue.faults import exceeds, forgets, moves_clock
+from chaos.catalogue.faults import exceeds, forgets, moves_clock, that_may_take
 from chaos.history.outcome import CODES
 
 SCHEMA: Final = pa.schema([
@@ -84,6 +84,10 @@ class Feed:
     landed: int = 0
     """How many rows were landed, marks too."""
     _flush: str = ""
+    _may_lose: bool = False
+    """Whether the mode promises nothing."""
+    _planned: set[str] = field(default_factory=set)
+    """The kinds of faults of the plan, all of which are on record before the first is applied."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +100,7 @@ class Feed:
         self._own = frozenset(str(about[n]) for n in ("run_id", "run_tag") if n in about)
         self._orderly = frozenset(name for name, mode in modes.items() if mode == "orderly")
         self._flush = str(contract.get("flush", "ASYNC_FLUSH")).lower()
-        self.may_lose = contract.get("durability") == NONE
+        self.may_lose = self._may_lose = contract.get("durability") == NONE
 
     @property
     def rows(self) -> int:
@@ -169,8 +173,10 @@ class Feed:
                 yield {"what": "probe"} | {to: row.get(of) for to, of in (names | same).items()}
             case "faults":
                 self.clocks_move |= moves_clock(row["kind"])
-                self.nodes_forget |= forgets(row["kind"])
-                self.may_lose |= exceeds(row["kind"], self._flush)
+                self._planned.add(str(row["kind"]))
+                taking = that_may_take(self._planned)
+                self.nodes_forget = any(map(forgets, taking))
+                self.may_lose = self._may_lose or any(exceeds(k, self._flush) for k in taking)
 
     def _of_send(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         value = row["value"]

@@ -15,12 +15,15 @@ import pytest
 
 from chaos.backends.base import ClusterFailed
 from chaos.backends.sparse import copy_extents, used_bytes
-from chaos.generator import Stream
+from chaos.catalogue.faults import BY_NEMESIS
+from chaos.catalogue.kinds import FaultSpec
+from chaos.generator import Op, Stream
 from chaos.nemesis import disk, limits, process, restarts
 from chaos.nemesis.base import Fault, Setting
 from chaos.nemesis.disk import CHANGES, log_bytes
 from chaos.nemesis.journal import lift
 from chaos.nemesis.kinds import FAULTS
+from chaos.nemesis.runner import Nemesis
 from chaos.probe import NodeStatus
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
@@ -290,6 +293,42 @@ def test_flipped_bits_lie_in_the_written_part_of_the_last_segment(data):
     assert not any(text[5_000:])
     first = data / "dledger-n0" / "data" / f"{0:020d}"
     assert first.read_bytes() == b"a" * 8_192
+
+
+class Unwritten:
+    """A recorder and a journal in one; nobody reads what they are told."""
+
+    def write(self, table, row):
+        pass
+
+    def will_apply(self, name, undo):
+        pass
+
+
+def flipped(data: Path, seed: int, name: str) -> bytes:
+    """Let a fault of this name flip bits in a run with this seed; return the log, and mend it."""
+    last = data / "dledger-n0" / "data" / f"{8192:020d}"
+    before = last.read_bytes()
+    world = World(root=data.parent)
+    setting = Setting(cluster=world, probe=world, clock=world)  # type: ignore[arg-type]
+    nothing = Unwritten()
+    nemesis = Nemesis(
+        setting=setting, recorder=nothing, journal=nothing, stream=Stream(seed, "nemesis"),
+        last_ack_ns=int, notice=lambda _: None,
+    )  # type: ignore[arg-type]  # fmt: skip
+    nemesis.plan([(name, FaultSpec(kind=BY_NEMESIS["flip"], target=("leader",)))])
+    nemesis._roles = {"leader": "n0"}
+    said = asyncio.run(nemesis.start(Op(f="start", value={"name": name, "targets": ["leader"]})))
+    assert said == "active"
+    after = last.read_bytes()
+    last.write_bytes(before)
+    return after
+
+
+def test_which_bits_flip_follows_from_the_seed_of_the_run_and_the_name_of_the_fault(data):
+    found = [flipped(data, *of) for of in ((1, "1-flip"), (2, "1-flip"), (1, "2-flip"))]
+    assert len(set(found)) == 3
+    assert flipped(data, 1, "1-flip") == found[0]
 
 
 def test_truncated_log_ends_earlier(data):

@@ -175,19 +175,26 @@ def test_of_very_many_alarms_some_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("durability", "fault", "may_lose"),
-    [("quorum", "kill", False), ("quorum", "wipe", True), ("none", "kill", True)],
+    ("durability", "faults", "may_lose", "forget"),
+    [
+        ("quorum", ["kill"], False, False),
+        ("quorum", ["wipe"], True, True),
+        ("none", ["kill"], True, False),
+        ("quorum", ["lie", "kill"], False, False),
+        ("quorum", ["lie", "kill", "power_loss"], True, True),
+    ],
 )
-def test_the_feed_knows_what_the_plan_may_take(tmp_path, durability, fault, may_lose):
+def test_the_feed_knows_what_the_plan_may_take(tmp_path, durability, faults, may_lose, forget):
     run = Recording(tmp_path / "run")
     about = json.loads((run.run / "run.json").read_text())
-    contract = {"durability": durability, "flush": "ASYNC_FLUSH"}
+    contract = {"durability": durability, "flush": "SYNC_FLUSH"}
     (run.run / "run.json").write_text(json.dumps(about | {"contract": contract}))
-    run.write("harness", "faults", kind=fault, status="planned")
+    for fault in faults:
+        run.write("harness", "faults", kind=fault, status="planned")
     feed = Feed(run.run, tmp_path / "landing")
     feed.look(run.clock)
     assert feed.may_lose is may_lose
-    assert feed.nodes_forget is (fault == "wipe")
+    assert feed.nodes_forget is forget
 
 
 def test_a_broken_run_json_is_named(tmp_path):
