@@ -128,7 +128,8 @@ class Interpreter:
         prepared = self._client.prepare(op)
         time_ns = self._clock.monotonic_ns()
         # The invocation is on record before anything can be sent.
-        self._record("invoke", op, op_id, time_ns, Completion(type="invoke", value=prepared))
+        invoked = Completion(type="invoke", value=prepared)
+        self._recorder.write("events", self._row("invoke", op, op_id, time_ns, invoked))
         task = asyncio.get_running_loop().create_task(self._client.invoke(op, prepared))
         self._busy[task] = (op, op_id, time_ns)
         task.add_done_callback(self._note_done)
@@ -172,8 +173,9 @@ class Interpreter:
             self._timer = loop.call_later(PACE_S, self._wake)
 
     def _collect(self, gen: Generator) -> Generator:
-        done, self._done = self._done, []
-        for task in done:
+        ended, self._done = self._done, []
+        rows = []
+        for task in ended:
             op, op_id, invoked_ns = self._busy.pop(task)
             error = task.exception()
             done = (
@@ -182,7 +184,7 @@ class Interpreter:
                 else task.result()
             )
             time_ns = done.time_ns or self._clock.monotonic_ns()
-            self._record(done.type, op, op_id, time_ns, done)
+            rows.append(self._row(done.type, op, op_id, time_ns, done))
             self._count(done.type, invoked_ns)
             if done.type == "info" and self._slots.role != "nemesis":
                 self._free.append(self._next_process)
@@ -191,6 +193,7 @@ class Interpreter:
                 self._free.append(op.process)
             event = Event(type=done.type, f=op.f, process=op.process, time_ns=time_ns)
             gen = gen.update(self._context(), event)
+        self._recorder.write_all("events", rows)
         return gen
 
     def _count(self, type_: str, invoked_ns: int) -> None:
@@ -202,7 +205,9 @@ class Interpreter:
         else:
             self.tally.info += 1
 
-    def _record(self, type_: str, op: Op, op_id: int, time_ns: int, what: Completion) -> None:
+    def _row(
+        self, type_: str, op: Op, op_id: int, time_ns: int, what: Completion
+    ) -> dict[str, Any]:
         row: dict[str, Any] = {
             "worker": self._slots.worker,
             "process": op.process,
@@ -217,4 +222,4 @@ class Interpreter:
             row["err_code"] = what.err_code
             row["err_class"] = what.err_class
             row["definite"] = type_ != "info"
-        self._recorder.write("events", row)
+        return row

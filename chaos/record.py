@@ -1,14 +1,14 @@
 """Append-only recording of a run, one file per process, safe against the writer's death.
 
-A line is ``[n, table, row]`` with ``n`` dense from 0, so that a hole is seen. Each line is handed
-to the kernel in one write before the call returns: whoever is killed leaves a prefix, and an
-operation is on record before it is sent. (Power loss of the machine that tests is not covered.)
+A line is ``[n, table, row]`` with ``n`` dense from 0, so that a hole is seen. Lines are handed to
+the kernel in one write before the call returns: whoever is killed leaves a prefix, and an operation
+is on record before it is sent. (Power loss of the machine that tests is not covered.)
 
 It knows nothing of what the rows mean; `chaos.convert` makes the tables from them.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,11 +33,18 @@ class Recorder:
 
     def write(self, table: str, row: Mapping[str, Any]) -> None:
         """Append one row."""
-        line = _encoder.encode((self._count, table, row)) + b"\n"
-        written = os.write(self._fd, line)
-        if written != len(line):
-            raise OSError(f"short write to the recording: {written} of {len(line)} bytes")
-        self._count += 1
+        self.write_all(table, (row,))
+
+    def write_all(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows that belong together, in one write."""
+        lines = b"".join(
+            _encoder.encode((number, table, row)) + b"\n"
+            for number, row in enumerate(rows, self._count)
+        )
+        written = os.write(self._fd, lines) if lines else 0
+        if written != len(lines):
+            raise OSError(f"short write to the recording: {written} of {len(lines)} bytes")
+        self._count += len(rows)
 
     def close(self) -> None:
         """Close the file."""

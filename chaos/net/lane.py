@@ -126,13 +126,33 @@ class Pump:
         splitter = FrameSplitter()
         try:
             while data := await self.reader.read(READ_BYTES):
-                for frame in splitter.feed(data):
-                    for delay_s, out in self.lane.take(self.treatment, frame):
-                        self._put(delay_s, out)
+                out = [
+                    held
+                    for frame in splitter.feed(data)
+                    for held in self.lane.take(self.treatment, frame)
+                ]
+                if self._pass_at_once(out):
+                    await self.writer.drain()
+                    continue
+                for delay_s, frame in out:
+                    self._put(delay_s, frame)
                 self.changed.set()
                 await self.room.wait()
         except OSError:
             return
+
+    def _pass_at_once(self, out: list[tuple[float, bytes]]) -> bool:
+        """Write frames that nothing holds up, without a turn of `_send`; tell whether it did."""
+        rule, counters = self.lane.rule, self.lane.counters
+        held_up = self.queue or rule.rate_bytes_s or rule.reset_after_bytes
+        if held_up or not self.lane.open.is_set() or any(delay_s for delay_s, _ in out):
+            return False
+        together = b"".join(frame for _, frame in out)
+        self.passed_bytes = 0
+        counters.frames += len(out)
+        counters.bytes += len(together)
+        self.writer.write(together)
+        return True
 
     def _put(self, delay_s: float, frame: bytes) -> None:
         self.queue.append(_Held(asyncio.get_running_loop().time(), delay_s, frame))

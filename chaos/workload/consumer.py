@@ -83,6 +83,7 @@ class Witnessed:
     ) -> ConsumeStatus:
         op_id = self._op_id()
         now_ns = self._clock.monotonic_ns()
+        rows = []
         for pos, message in enumerate(messages):
             row = delivery_row(message, message.content())
             row |= {
@@ -98,7 +99,8 @@ class Witnessed:
                 "t_proc_end": now_ns,
                 "auditor": False,
             }
-            self._recorder.write("deliveries", row)
+            rows.append(row)
+        self._recorder.write_all("deliveries", rows)
         self.delivered += len(messages)
         self.again += sum(message.reconsume_times > 0 for message in messages)
         if not self._refuses(messages):

@@ -301,6 +301,8 @@ class Unwritten:
     def write(self, table, row):
         pass
 
+    write_all = write
+
     def will_apply(self, name, undo):
         pass
 

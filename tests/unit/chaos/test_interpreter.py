@@ -18,7 +18,10 @@ class Rows:
         self.types = []
 
     def write(self, table, row):
-        self.types.append(row["type"])
+        self.write_all(table, [row])
+
+    def write_all(self, table, rows):
+        self.types += [row["type"] for row in rows]
 
 
 class Client:

@@ -32,6 +32,15 @@ def test_lines_come_back_in_order(tmp_path):
     assert list(read_recording(path)) == [(0, "events", {"a": 1}), (1, "acks", {"b": 1 << 62})]
 
 
+def test_rows_that_belong_together_are_lines_like_others(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with Recorder(path) as recorder:
+        recorder.write_all("acks", [{"a": 1}, {"a": 2}])
+        recorder.write_all("acks", [])
+        recorder.write("acks", {"a": 3})
+    assert [line[::2] for line in read_recording(path)] == [(at, {"a": at + 1}) for at in range(3)]
+
+
 def test_torn_last_line_is_left_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'[0,"events",{}]\n[1,"eve')

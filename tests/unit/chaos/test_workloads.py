@@ -51,6 +51,9 @@ class Notes:
     def write(self, table: str, row: dict[str, Any]) -> None:
         self.rows.append((table, row))
 
+    def write_all(self, table: str, rows: list[dict[str, Any]]) -> None:
+        self.rows += [(table, row) for row in rows]
+
     def of(self, table: str) -> list[dict[str, Any]]:
         return [row for name, row in self.rows if name == table]
 
