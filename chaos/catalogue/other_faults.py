@@ -60,7 +60,7 @@ KINDS: Final = (
     FaultEntry(
         ids=("C4",), kind="load.retention", title="snapshots, retention and backlog under faults",
         target=Target.LOAD, witness="a log that begins later", undo="nothing",
-        lacks="retention in a scenario; simulated by the package `behind`, not as a kind",
+        nemesis="trim",
     ),
 )  # fmt: skip
 """All kinds."""

@@ -18,6 +18,7 @@ from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut
 from chaos.nemesis.power import loses_power
 from chaos.nemesis.process import Kill, Pause
 from chaos.nemesis.restarts import CrashLoop, RestartAll, Rolling, Stop
+from chaos.nemesis.retention import Trim
 from chaos.nemesis.servers import of_servers
 from chaos.nemesis.shaping import shape_name_servers, shape_peers
 from chaos.nemesis.shimmed import STEPS, shimmed
@@ -200,6 +201,9 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "namesrv_pause": _servers("namesrv_pause", 1, "SIGSTOP"),
     "remove_member": Kind(make=Remove, method=_REQUEST),
     "transfer": Kind(make=Transfer, method=_REQUEST),
+    "trim": Kind(
+        make=Trim, targets=_SOME, parameters={"keep": Bounds(100, 0, 1e9)}, method=_REQUEST
+    ),
     "namesrv_delay": _of_name_servers("namesrv_delay", _LATE),
     "namesrv_reset": _of_name_servers("namesrv_reset", {}),
     "delay": _shape("delay", _LATE),

@@ -11,6 +11,7 @@ from chaos.nemesis.base import Setting
 from chaos.nemesis.clients import Storm
 from chaos.nemesis.journal import lift
 from chaos.nemesis.membership import Remove, Transfer
+from chaos.nemesis.retention import Trim
 from chaos.probe import NodeStatus
 from tests.unit.chaos.world import World
 
@@ -70,7 +71,7 @@ def short(monkeypatch):
 
 
 def counts(monkeypatch, world, fault, between=lambda world: None):
-    monkeypatch.setattr(membership, "_ask", world.answer)
+    monkeypatch.setattr(membership, "_ask", getattr(world, "answer", None))
 
     async def body():
         await fault.probe_before()
@@ -225,3 +226,56 @@ def test_a_storm_without_newcomers_or_messages_or_in_which_others_end_does_not_c
 def test_a_storm_needs_clients():
     with pytest.raises(ClusterFailed, match="no clients"):
         Storm(setting(World()), stay_ms=1, away_ms=1)
+
+
+@dataclass
+class Logs(World):
+    """Brokers that trim their logs when asked, unless they are broken."""
+
+    first: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("n0", "n1", "n2"), 0))
+    upto: list[int] = field(default_factory=list)
+
+    def status_addr(self, node):
+        return (node, 1)
+
+    async def ask(self, node):
+        begin = self.first[node]
+        return NodeStatus(node=node, t_ns=self.now, ok=True, commit=500, first_index=begin)
+
+    def connection(self, node, _port):
+        return Asked(self, node)
+
+
+@dataclass
+class Asked:
+    world: Logs
+    node: str
+
+    async def ask(self, code, timeout_s, fields):
+        assert code == 29004
+        if "refuse" in self.world.broken:
+            raise ValueError("code 16: not allowed")
+        self.world.upto.append(int(fields["upto"]))
+        if not {"trim", self.node} & self.world.broken:
+            self.world.first[self.node] = int(fields["upto"]) + 1
+        return {}
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "effective"), [(set(), True), ({"trim"}, False), ({"n1"}, False)]
+)
+def test_a_log_is_trimmed_if_it_begins_later(monkeypatch, broken, effective):
+    world = Logs(broken=broken)
+    monkeypatch.setattr("chaos.nemesis.retention.StatusConnection", world.connection)
+    assert counts(monkeypatch, world, Trim(setting(world), "n0", "n1", keep=100)) is effective
+    assert world.upto == [400, 400]
+
+
+def test_a_log_that_is_not_trimmed_fails_with_the_reason(monkeypatch):
+    world = Logs(broken={"refuse"})
+    monkeypatch.setattr("chaos.nemesis.retention.StatusConnection", world.connection)
+    with pytest.raises(ClusterFailed, match="n0 did not trim its log: code 16"):
+        counts(monkeypatch, world, Trim(setting(world), "n0", keep=1))
