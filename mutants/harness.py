@@ -29,6 +29,33 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="name-server-back-without-brokers",
+        breaks="A name server counts as back as soon as it answers, though it knows no broker yet.",
+        source="A fault that ends before it is over: what comes next finds no routes.",
+        plant=patch(
+            "chaos.nemesis.servers:ServerFault._are_back",
+            ("answers[name] or not self._known.get(name)", "True"),
+        ),
+    ),
+    Mutant(
+        name="member-removed-unseen",
+        breaks="A removal counts though the member was a voter again while the fault was on.",
+        source="A fault that had no effect, and a verdict that rests on it.",
+        plant=patch(
+            "chaos.nemesis.membership:Remove._see_it_is_out",
+            ("bool(voters) and self._node not in voters", "True"),
+        ),
+    ),
+    Mutant(
+        name="bits-flip-by-the-kind-alone",
+        breaks="Faults of disks draw the same in every run, whatever its seed.",
+        source="chaos.nemesis.disk, before a fault had a stream of its own.",
+        plant=patch(
+            "chaos.nemesis.disk:DiskFault.apply",
+            ("self._setting.stream.split(", "Stream(0, "),
+        ),
+    ),
+    Mutant(
         name="modules-of-the-user",
         breaks="Processes of a run import from the current directory before they import ours.",
         source="python -m: the current directory comes first on the path.",

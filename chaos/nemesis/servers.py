@@ -92,17 +92,16 @@ class ServerFault:
 
     async def probe_after(self) -> None:
         """Wait until all answer again, and know what they knew."""
-
-        async def are_back() -> bool:
-            answers = await self._answers()
-            self.witness.after = float(len(answers))
-            return all(
-                name in answers and (answers[name] or not self._known.get(name))
-                for name in self.targets
-            )
-
-        back = await until(are_back, KNOWS_S if self.knows_brokers else BACK_S)
+        back = await until(self._are_back, KNOWS_S if self.knows_brokers else BACK_S)
         self.witness.effective = self.witness.effective and back
+
+    async def _are_back(self) -> bool:
+        answers = await self._answers()
+        self.witness.after = float(len(answers))
+        return all(
+            name in answers and (answers[name] or not self._known.get(name))
+            for name in self.targets
+        )
 
     @property
     def knows_brokers(self) -> bool:

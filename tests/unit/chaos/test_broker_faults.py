@@ -331,6 +331,8 @@ def test_which_bits_flip_follows_from_the_seed_of_the_run_and_the_name_of_the_fa
     found = [flipped(data, *of) for of in ((1, "1-flip"), (2, "1-flip"), (1, "2-flip"))]
     assert len(set(found)) == 3
     assert flipped(data, 1, "1-flip") == found[0]
+    with planted(HARNESS_BUGS["bits-flip-by-the-kind-alone"]):
+        assert flipped(data, 1, "1-flip") == flipped(data, 2, "1-flip")
 
 
 def test_truncated_log_ends_earlier(data):

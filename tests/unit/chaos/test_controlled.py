@@ -29,6 +29,8 @@ from chaos.run import make_cluster
 from chaos.scenario import planned_faults
 from chaos.switch_scenarios import switch_demo, switch_disks
 from ledgermq.runtime.clock import SystemClock
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.unit.chaos.world import World, lives, setting_of
 
 SPEC = {"nodes": ("n0", "n1"), "group": "broker-a", "mode": CONTROLLER, "name_servers": 3}
@@ -275,6 +277,11 @@ def test_name_servers_that_were_silent_and_know_the_brokers_again_count(short, k
 )  # fmt: skip
 def test_name_servers_that_go_on_or_come_back_and_know_nobody_do_not_count(short, kind, broken):
     assert not fault_of(kind, 2, broken={broken})[0]
+
+
+def test_a_witness_that_asks_for_no_broker_is_found_out(short):
+    with planted(HARNESS_BUGS["name-server-back-without-brokers"]):
+        assert fault_of("namesrv_kill", 2, broken={"forget"})[0]
 
 
 def test_name_servers_that_are_no_processes_of_ours_are_skipped():

@@ -13,6 +13,8 @@ from chaos.nemesis.journal import lift
 from chaos.nemesis.membership import Remove, Transfer
 from chaos.nemesis.retention import Trim
 from chaos.probe import NodeStatus
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.unit.chaos.world import World
 
 
@@ -108,12 +110,19 @@ def test_a_member_that_was_none_before_does_not_count(monkeypatch):
     assert not counts(monkeypatch, world, Remove(setting(world), "n1"))
 
 
-def test_a_removal_that_somebody_took_back_meanwhile_does_not_count(monkeypatch):
-    def comes_back(world):
-        world.voters.add("n1")
+def comes_back(world):
+    world.voters.add("n1")
 
+
+def test_a_removal_that_somebody_took_back_meanwhile_does_not_count(monkeypatch):
     world = Group()
     assert not counts(monkeypatch, world, Remove(setting(world), "n1"), comes_back)
+
+
+def test_a_witness_that_does_not_look_is_found_out(monkeypatch):
+    with planted(HARNESS_BUGS["member-removed-unseen"]):
+        world = Group()
+        assert counts(monkeypatch, world, Remove(setting(world), "n1"), comes_back)
 
 
 @pytest.mark.parametrize(
