@@ -16,7 +16,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,15 +31,14 @@ from chaos.backends.base import (
 )
 from chaos.backends.ports import HOST, take_ports
 from chaos.backends.process import Child
+from chaos.backends.ready import accepts, check_alive, deadline
 from chaos.backends.sparse import copy_used_prefix
 from chaos.history.domains import DLEDGER
 from chaos.net.control import ProxyControl, ProxyFailed
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from chaos.shim.build import NotBuilt, build
 from chaos.shim.control import Control
-from ledgermq.runtime.cancel import timeout
 
-READY_TIMEOUT_S = 60.0
 POLL_S = 0.05
 STOP_TIMEOUT_S = 8.0
 INNER_HOST = "127.0.0.2"
@@ -351,9 +350,9 @@ class LocalCluster:
         path.write_text(json.dumps(spec | {"links": links}))
         log = self._spec.run / "logs" / "proxy.log"
         self._proxy = await Child.start("proxy", ["-m", "chaos.net.proxy", str(path)], log)
-        async with _deadline("proxy", log):
+        async with deadline("proxy", log):
             while True:
-                _check_alive(self._proxy, log)
+                check_alive(self._proxy, log)
                 # A socket is there a moment before anybody listens at it.
                 with contextlib.suppress(ClusterFailed):
                     counters = await self.links.counters()
@@ -393,9 +392,9 @@ class LocalCluster:
         command = ["-m", "namesrv", "-c", str(config), "-p", str(port)]
         child = await Child.start(f"ns{at}", command, log)
         self._name_servers[at:] = [(port, child), *self._name_servers[at + 1 :]]
-        async with _deadline(child.name, log):
+        async with deadline(child.name, log):
             while not await accepts(port):
-                _check_alive(child, log)
+                check_alive(child, log)
                 await asyncio.sleep(POLL_S)
 
     def _name_server_settings(self, _at: int) -> dict[str, str]:
@@ -439,10 +438,10 @@ class LocalCluster:
     async def _await_status(self, node: Node) -> None:
         log = self._spec.run / "logs" / f"{node.name}.log"
         connection = StatusConnection(self._broker_host, node.port)
-        async with _deadline(node.name, log):
+        async with deadline(node.name, log):
             while True:
                 assert node.child is not None
-                _check_alive(node.child, log)
+                check_alive(node.child, log)
                 try:
                     await connection.ask(RAFT_STATUS, 1.0)
                     break
@@ -480,31 +479,3 @@ def socket_path(run: Path) -> Path:
 def is_segment(path: Path) -> bool:
     """Return whether a file is named as DLedger names its segments: 20 digits."""
     return len(path.name) == 20 and path.name.isdigit()
-
-
-async def accepts(port: int) -> bool:
-    """Return whether something listens on a port of loopback."""
-    try:
-        _, writer = await asyncio.open_connection(HOST, port)
-    except OSError:
-        return False
-    writer.close()
-    return True
-
-
-@contextlib.asynccontextmanager
-async def _deadline(name: str, log: Path) -> AsyncIterator[None]:
-    """Limit the time to get ready; the error says who was late and where its log is."""
-    try:
-        async with timeout(READY_TIMEOUT_S):
-            yield
-    except TimeoutError as error:
-        late = f"{name} was not ready in {READY_TIMEOUT_S:.0f} s; its log: {log}"
-        raise ClusterFailed(late) from error
-
-
-def _check_alive(child: Child, log: Path) -> None:
-    if child.state() == "gone":
-        tail = log.read_text(errors="replace").strip().splitlines()[-3:]
-        said = " | ".join(tail) or "nothing"
-        raise ClusterFailed(f"{child.name} ended at start; its log {log} says: {said}")
