@@ -161,9 +161,16 @@ async def leader_of(cluster: Cluster) -> str | None:
 
 
 async def voters_of(cluster: Cluster) -> frozenset[str]:
-    """Return the voters as the leader names them; none if nobody leads."""
-    found = await _leading(cluster)
-    return frozenset() if found is None else frozenset(found[1].get("voters") or ())
+    """Return the voters as the leader names them, as soon as one leads; none if nobody does."""
+    told: list[frozenset[str]] = []
+
+    async def somebody_leads() -> bool:
+        found = await _leading(cluster)
+        if found is not None:
+            told.append(frozenset(found[1].get("voters") or ()))
+        return found is not None
+
+    return told[-1] if await until(somebody_leads, LEADS_S) else frozenset()
 
 
 async def change(cluster: Cluster, fields: dict[str, str]) -> None:

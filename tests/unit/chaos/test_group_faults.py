@@ -99,6 +99,21 @@ def test_a_member_is_removed_and_added_again_where_the_leader_finds_it(monkeypat
     assert {"op": "add_learner", "node": "n1", "address": "n0:n1"} in world.asked
 
 
+def test_a_removal_counts_if_nobody_leads_for_a_moment(monkeypatch):
+    class Elects(Group):
+        """Whoever leads is not known each first time that somebody asks."""
+
+        async def answer(self, cluster, node, code, fields=None):
+            told = await super().answer(cluster, node, code, fields)
+            if node == self.leader and code == membership.RAFT_STATUS:
+                self.turns = not getattr(self, "turns", False)
+                return told | ({"role": "CANDIDATE"} if self.turns else {})
+            return told
+
+    world = Elects()
+    assert counts(monkeypatch, world, Remove(setting(world), "n1"))
+
+
 @pytest.mark.parametrize("broken", ["remove", "promote"])
 def test_a_member_that_stays_or_never_returns_does_not_count(monkeypatch, broken):
     world = Group(broken={broken})
