@@ -44,6 +44,7 @@ class Closing:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._ends: dict[MessageQueue, QueueEnds] = {}
+        self._begins: dict[tuple[str, int], int] = {}
         self._retried = False
 
     def _topics(self) -> dict[str, tuple[str, ...]]:
@@ -97,6 +98,7 @@ class Closing:
             async with auditor(parts.cluster.name_server_addrs()) as reader:
                 for queue in sorted(self._ends):
                     final, empty = await audit_queue(reader, queue, parts.recorder, parts.clock)
+                    self._begins[queue.topic, queue.queue_id] = final.min_off
                     for row in self._drain_rows(queue, final, empty):
                         parts.recorder.write("drain", row)
                 for group in parts.plan.reconsume_max:
@@ -171,6 +173,7 @@ class Closing:
         if self._parts.lost_alone:  # what went with a disk is for A1 to name
             there = await asyncio.to_thread(_audited, self._parts.options.run / "raw")
             sends = [send for send in sends if send["msg_key"] in there]
+        sends = [send for send in sends if is_kept(send, self._begins)]
         async with MessageFinder(self._config("chaos-finder", "finder")) as finder:
             for send in sends:
                 key, topic = str(send["msg_key"]), str(send["topic"])
@@ -222,6 +225,15 @@ class Closing:
         row = {"kind": kind, "subject": subject, "expected": expected, "told": told, **more}
         row["t"] = self._parts.clock.monotonic_ns()
         self._parts.recorder.write("answers", row)
+
+
+def is_kept(send: Mapping[str, Any], begins: Mapping[tuple[str, int], int]) -> bool:
+    """Tell whether a message lies where its queue still has messages: others nobody can find.
+
+    ``begins``: the first offset of each queue, by topic and number, as the auditor was told.
+    """
+    begin = begins.get((send["topic"], send["queue_id"]), 0)
+    return send["queue_offset"] is None or send["queue_offset"] >= begin
 
 
 def _name(queue: MessageQueue) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.closing import _all_came_again
+from chaos.closing import _all_came_again, is_kept
 from chaos.generator import Op
 from chaos.history.payload import encode_body, make_key
 from chaos.members import Plan, consumer_specs, producer_specs
@@ -184,3 +184,12 @@ def test_every_producer_of_a_group_tells_the_same_of_a_transaction_and_on_record
 
 def test_command_line_offers_every_workload():
     assert [one.value for one in Workload] == list(WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("offset", "kept"), [(None, True), (6, False), (7, True), (8, True)], ids=str
+)
+def test_what_lies_before_the_beginning_of_its_queue_is_not_asked_for(offset, kept):
+    send = {"topic": "t", "queue_id": 2, "queue_offset": offset}
+    assert is_kept(send, {("t", 2): 7, ("t", 1): 99}) is kept
+    assert is_kept(send, {})
