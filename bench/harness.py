@@ -31,6 +31,7 @@ from ledgermq.runtime.clock import SystemClock
 EARLY_S: Final = 60.0
 SETTLED_S: Final = 5.0
 START_S: Final = 60.0
+END_S: Final = 15.0
 ALONE_S: Final = 4.0
 DELIVERIES: Final = 20_000
 SCENARIO: Final = """name: load-of-the-harness
@@ -66,8 +67,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         try:
             found = _watch(process, run, options.seconds)
         finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+            _end(process)
     return found | {"alone_us": alone(options.rate)}
 
 
@@ -96,6 +96,16 @@ def _watch(process: subprocess.Popen[bytes], run: Path, seconds: float) -> dict[
         "largest_private_kib_early": early,
         "largest_private_kib_late": late,
     }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a run: brokers and clients die with whoever started them, so it may be killed."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _has_begun(run: Path) -> bool:
