@@ -93,6 +93,15 @@ TOOLS: Final = (
         ),
     ),
     Mutant(
+        name="seek-released-by-a-rebalance",
+        breaks="A rebalance amid a seek releases the queue anew: it is read from the group's offset.",
+        source="A member that had sought to 7 at RocketMQ's DLedger group read from 0.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._give_away",
+            ("self._held.get(queue) is not seen or ", ""),
+        ),
+    ),
+    Mutant(
         name="stop-commits-what-is-in-hand",
         breaks="A stop commits what another task has polled and works on.",
         source="docs/client.md: what is in hand comes again.",

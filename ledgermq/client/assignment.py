@@ -122,7 +122,7 @@ class Assignment:
         lost = sorted(queue for queue, dropped in held.items() if dropped or queue not in mine)
         if not lost and held.keys() >= mine:
             return True
-        released = await asyncio.gather(*[self._release(queue) for queue in lost])
+        released = await asyncio.gather(*[self._give_away(self._held[one]) for one in lost])
         added = sorted(mine - self._held.keys())
         taken = await self._take_all(added)
         await self._flush()
@@ -302,6 +302,15 @@ class Assignment:
         task = host.background.spawn(puller.run, f"pull-{queue}")
         held = self._held[queue] = Held(process_queue, puller, task)
         return held
+
+    async def _give_away(self, seen: "Held") -> bool:
+        """Release a queue, unless `restart` has gone on with it since it was seen.
+
+        1. A seek drops what was pulled. 2. A rebalance takes the queue for one that was moved.
+        3. The seek holds it at its offset. Were that released, the group's offset would count.
+        """
+        queue = seen.process_queue.queue
+        return self._held.get(queue) is not seen or await self._release(queue)
 
     async def _release(self, queue: MessageQueue) -> bool:
         host, held = self._host, self._held[queue]

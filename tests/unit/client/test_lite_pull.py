@@ -530,6 +530,23 @@ def test_a_seek_amid_a_commit_and_a_rebalance_leaves_one_pull_loop(leaves):
     run(body)
 
 
+def test_a_seek_stands_whenever_a_rebalance_begins_amid_it():
+    async def body(cluster):
+        await produce(cluster, 16)
+        async with consumer_of(cluster, subscribe=False, auto_commit=False) as consumer:
+            consumer.assign(QUEUES)
+            await bodies(consumer, 16)
+            for turns in range(12):
+                seek = asyncio.create_task(consumer.seek(QUEUES[0], 3))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await asyncio.gather(seek, consumer.assignment.change(TOPIC, QUEUES))
+                assert consumer.position(QUEUES[0]) == 3, turns
+                assert await bodies(consumer, 1) == [12]
+
+    run(body)
+
+
 def test_paused_queues_do_not_starve_the_others():
     async def body(cluster):
         await produce(cluster, 400)
@@ -554,6 +571,10 @@ def test_paused_queues_do_not_starve_the_others():
         (
             BY_TESTS["released-whoever-holds-it"],
             lambda: test_a_seek_amid_a_commit_and_a_rebalance_leaves_one_pull_loop(False),
+        ),
+        (
+            BY_TESTS["seek-released-by-a-rebalance"],
+            test_a_seek_stands_whenever_a_rebalance_begins_amid_it,
         ),
         (
             BY_TESTS["stop-commits-what-is-in-hand"],
