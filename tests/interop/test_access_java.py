@@ -13,6 +13,7 @@ from bench.cluster import GROUP as BROKER
 from bench.cluster import Cluster
 from ledgermq import ClientConfig, Message, Producer
 from tests.integration.test_access import RULES
+from tests.interop.java_program import secured
 from tests.interop.test_mqadmin_clean import mqadmin_of
 
 if TYPE_CHECKING:
@@ -21,19 +22,27 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
-TOPIC, GROUP = "orders", "g"
+TOPIC, GROUP, COUNT = "orders", "g", 30
+KEYS = ("publisher", "secret-p", "consumer", "secret-c")
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    home = tmp_path_factory.mktemp("access")
+    with guarded(tmp_path_factory.mktemp("access"), 1) as cluster:
+        asyncio.run(send_first(cluster))
+        yield cluster
+
+
+def guarded(home: Path, replicas: int) -> Cluster:
+    """Return brokers with access control."""
     rules = home / "plain_acl.yml"
     rules.write_text(RULES)
     rules.chmod(0o600)
-    settings = ("aclEnable=true", f"rocketmq.acl.plain.file={rules}")
-    with Cluster(home / "home", replicas=1, sync_flush=False, settings=settings) as cluster:
-        asyncio.run(send_first(cluster))
-        yield cluster
+    settings = (
+        "aclEnable=true", f"rocketmq.acl.plain.file={rules}",
+        "transactionTimeOut=1000", "transactionCheckInterval=1000",
+    )  # fmt: skip
+    return Cluster(home / "home", replicas=replicas, sync_flush=False, settings=settings)
 
 
 async def send_first(cluster: Cluster) -> None:
@@ -102,3 +111,15 @@ def test_mqadmin_changes_accounts_with_the_keys_of_tools_yml(
     assert outcomes("4.9.7", broker, "newcomer", "secret-n")["PULL"].startswith("16 no account")
     topic = ("updateTopic", *address, "-t", "made", "-r", "1", "-w", "1")
     assert "success" in mqadmin(*topic)
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_java_clients_with_accounts_get_over_a_leader_kill(version: str, tmp_path: Path) -> None:
+    try:
+        tools = java.prepare(version)
+    except java.JavaUnavailableError as error:
+        pytest.skip(f"interop with the Java client {version} skipped: {error}")
+    with guarded(tmp_path, 3) as cluster:
+        cluster.leader()
+        asyncio.run(send_first(cluster))
+        secured(cluster, tools, [TOPIC, str(COUNT), GROUP, *KEYS], tmp_path)

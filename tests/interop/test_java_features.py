@@ -15,7 +15,7 @@ import pytest
 from bench import java
 from bench.cluster import Cluster
 from bench.processes import LOOPBACK
-from tests.interop.java_program import JavaProgram
+from tests.interop.java_program import HALF_S, REST_S, JavaProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 IPV6 = "::1"
 COUNT = 40
-HALF_S, REST_S = 90.0, 120.0
 EARLY_MS = -1  # clocks of one machine, in whole milliseconds
 SETTINGS = ["transactionTimeOut=1000", "transactionCheckInterval=1000"]
 
@@ -72,6 +71,20 @@ def all_of(program: JavaProgram, who: str) -> None:
         REST_S,
         f"delivery of everything to {who}",
     )
+
+
+@runs("Styles")
+def test_batches_asynchronous_and_oneway_sends_come_all(program: JavaProgram) -> None:
+    all_of(program, "c")
+    kinds = Counter(body.split("-")[0] for body in program.firsts("ACK"))
+    assert kinds == {"styles": 1, "batch": 3 * COUNT, "async": COUNT, "oneway": COUNT}
+    came = defaultdict(set)
+    for words in program.words("GOT"):
+        came[words[1]].add(words[4])
+    for stem, ids in program.words("IDS"):
+        told = ids.split(",")
+        assert len(set(told)) == 3
+        assert all(one in came[f"{stem}{place}"] for place, one in enumerate(told)), (stem, ids)
 
 
 @runs("Delay")

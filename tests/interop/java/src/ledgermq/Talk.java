@@ -52,7 +52,10 @@ final class Talk {
     }
 
     static DefaultMQPushConsumer consumer(String namesrv, String group, String instance) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        return ready(new DefaultMQPushConsumer(group), namesrv, instance);
+    }
+
+    static DefaultMQPushConsumer ready(DefaultMQPushConsumer consumer, String namesrv, String instance) {
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
