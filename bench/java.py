@@ -6,6 +6,7 @@ Maven, a JDK or the artifacts cannot be had, ``prepare`` raises ``JavaUnavailabl
 reason.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -65,15 +66,25 @@ def prepare(version: str = VERSION) -> JavaTools:
     if not (jars / ".complete").exists():
         _copy_dependencies(jars, version)
     classes = build / "classes"
-    sources = sorted(str(path) for path in SOURCES.glob("src/ledgermq/*.java"))
+    _compile(javac, jars, classes)
+    return JavaTools(java=java, class_path=f"{classes}:{jars}/*")
+
+
+def _compile(javac: str, jars: Path, classes: Path) -> None:
+    """Compile the driver, unless its sources are those of the classes that are there."""
+    sources = sorted(SOURCES.glob("src/ledgermq/*.java"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    stamp = classes / ".sources"
+    if stamp.exists() and stamp.read_text(encoding="ascii") == digest:
+        return
     classes.mkdir(parents=True, exist_ok=True)
     compiled = subprocess.run(
-        [javac, "-d", str(classes), "-cp", f"{jars}/*", *sources],
+        [javac, "-d", str(classes), "-cp", f"{jars}/*", *map(str, sources)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if compiled.returncode != 0:
         raise RuntimeError(f"the driver does not compile: {compiled.stderr.strip()[:2000]}")
-    return JavaTools(java=java, class_path=f"{classes}:{jars}/*")
+    stamp.write_text(digest, encoding="ascii")
 
 
 def _copy_dependencies(jars: Path, version: str) -> None:
