@@ -87,19 +87,22 @@ class Cluster(ServerProcesses):
         return 0 if answer is None else int(answer["applied"]) + 1
 
     def leader(self) -> int:
-        """Wait for a leader and return its number.
+        """Wait for a leader, and until no living broker is fresh; return the leader's number.
+
+        A fresh one does not vote yet: were the leader of three killed before, nobody could follow.
 
         Raises:
-            RuntimeError: no broker leads within ``START_TIMEOUT_S``.
+            RuntimeError: that is not so within ``START_TIMEOUT_S``.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            for node, broker in enumerate(self.brokers):
-                status = self.raft_status(node) if broker.poll() is None else None
-                if status and str(status["role"]).upper() == "LEADER":
-                    return node
+            living = [node for node, broker in enumerate(self.brokers) if broker.poll() is None]
+            told = {node: status for node in living if (status := self.raft_status(node))}
+            leaders = [node for node, row in told.items() if str(row["role"]).upper() == "LEADER"]
+            if leaders and not any(row.get("fresh") for row in told.values()):
+                return leaders[0]
             time.sleep(0.05)
-        raise RuntimeError(f"no leader within {START_TIMEOUT_S:.0f} s")
+        raise RuntimeError(f"no leader, or a fresh member, after {START_TIMEOUT_S:.0f} s")
 
     def private_memory_mib(self) -> list[float]:
         """Return RssAnon of each broker in MiB, from /proc."""

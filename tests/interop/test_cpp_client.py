@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.cluster import Cluster
+from tests.interop.program import Program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,34 +42,19 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def words(lines: list[str], kind: str) -> list[str]:
-    return [line.split()[1] for line in lines if line.startswith(f"{kind} ")]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_the_cpp_client_gets_all_that_it_sent(python: Path, tmp_path: Path, replicas: int) -> None:
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     with Cluster(tmp_path / "cluster", replicas=replicas, sync_flush=False) as cluster:
         leader = cluster.leader() if replicas > 1 else 0
         command = [str(python), DRIVER, cluster.namesrv_addr, "cpp", "cpp_group", str(COUNT)]
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            lines: list[str] = []
-            for line in process.stdout:
-                lines.append(line)
-                if line == "HALF\n":
-                    break
+        with Program(command, tmp_path / "cpp.log", environment) as program:
+            program.wait_for(lambda: "HALF" in program.lines, RUN_S, "first half")
             if replicas > 1:
                 cluster.kill(leader)
-            rest, _ = process.communicate("on\n", timeout=RUN_S)
-            lines += rest.splitlines()
-    sent, got = words(lines, "ACK"), words(lines, "GOT")
-    assert len(sent) == COUNT + 1
-    assert set(sent) <= set(got), lines
+            program.go_on()
+            program.wait_for(lambda: len(program.words("ACK")) == COUNT + 1, RUN_S, "second half")
+            sent = set(program.firsts("ACK"))
+            program.wait_for(lambda: sent <= set(program.firsts("GOT")), RUN_S, "delivery")
+            assert len(sent) == COUNT + 1
