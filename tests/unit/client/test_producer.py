@@ -244,8 +244,9 @@ def test_one_unknown_attempt_makes_the_whole_send_unknown():
 
 def test_an_unanswered_send_ends_with_its_budget():
     async def body(cluster):
-        cluster.replicas[0].misbehave.append(fakes.ignore)
         async with Producer(cluster.config()) as producer:
+            await producer.send(Message(TOPIC, b"w"))  # It has a route and a connection now.
+            cluster.replicas[0].misbehave.append(fakes.ignore)
             with pytest.raises(SendFailed) as caught:
                 await producer.send(Message(TOPIC, b"x"), timeout_ms=100)
             (attempt,) = caught.value.attempts
