@@ -74,7 +74,9 @@ def all_of(program: JavaProgram, who: str) -> None:
 
 
 @runs("Styles")
-def test_batches_asynchronous_and_oneway_sends_come_all(program: JavaProgram) -> None:
+def test_batches_asynchronous_and_oneway_sends_come_all(
+    program: JavaProgram, request: pytest.FixtureRequest
+) -> None:
     all_of(program, "c")
     kinds = Counter(body.split("-")[0] for body in program.firsts("ACK"))
     assert kinds == {"styles": 1, "batch": 3 * COUNT, "async": COUNT, "oneway": COUNT}
@@ -84,7 +86,10 @@ def test_batches_asynchronous_and_oneway_sends_come_all(program: JavaProgram) ->
     for stem, ids in program.words("IDS"):
         told = ids.split(",")
         assert len(set(told)) == 3
-        assert all(one in came[f"{stem}{place}"] for place, one in enumerate(told)), (stem, ids)
+        if "5.3.3" in request.node.name:  # It gives the batch an id, behind those of its messages.
+            assert set.intersection(*(came[f"{stem}{place}"] for place in range(3)))
+        else:
+            assert all(one in came[f"{stem}{place}"] for place, one in enumerate(told)), ids
 
 
 @runs("Delay")
