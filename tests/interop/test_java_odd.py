@@ -1,7 +1,8 @@
 """Legal but seldom uses of the published Java clients, 4.9.7 and 5.3.3, a leader kill amid them.
 
 RocketMQ 4.9.7's broker answers the same, but for times of delivery of RocketMQ 5: it takes such a
-message and delivers it at once, where ours says that it cannot, unless the time has come.
+message and delivers it at once, where ours says that it cannot, unless the time has come. A level
+that is no number is refused by ours.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ WANTED = {
     "property-32000": "SEND_OK 32000",
     "property-32767": ILLEGAL,
     "property-40000": ILLEGAL,
-    **{f"level-{level}": "SEND_OK" for level in ("19", "99", "-1", "x")},
+    **{f"level-{level}": "SEND_OK" for level in ("19", "99", "-1")},
+    "level-x": f"{ILLEGAL}: its property DELAY is no number",
     **{
         f"timer-{name}": f"{ILLEGAL}: {name} is RocketMQ 5's"
         for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
