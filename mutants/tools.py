@@ -94,7 +94,7 @@ TOOLS: Final = (
     ),
     Mutant(
         name="seek-released-by-a-rebalance",
-        breaks="A rebalance amid a seek releases the queue anew: it is read from the group's offset.",
+        breaks="A rebalance amid a seek releases the queue: it is read from the group's offset.",
         source="A member that had sought to 7 at RocketMQ's DLedger group read from 0.",
         plant=patch(
             "ledgermq.client.assignment:Assignment._give_away",
