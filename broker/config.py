@@ -476,7 +476,9 @@ class BrokerConfig(ControllerSettings):
                 continue
             peer_id, separator, address = part.strip().partition("-")
             if not separator or not NODE_ID.match(peer_id) or peer_id in peers:
-                raise FatalError(f"dLegerPeers: {part!r} is no id-host:port, or its id is repeated")
+                raise FatalError(
+                    f"dLegerPeers: {part!r} is not an id-host:port, or its id is repeated"
+                )
             _check_address("dLegerPeers", address)
             peers[peer_id] = address
         if self.dledger_self_id not in peers:

@@ -198,7 +198,8 @@ def _not_found(
         if found is not None:
             held = any((name, key) in found for name in names)
         if not held:
-            yield f"alarm {check} of {key} was told while the run went on, and is none"
+            told = f"alarm {check} of {key} was raised during the run"
+            yield f"{told}, and the verdict does not confirm it"
 
 
 def _not_told(alarms: set[tuple[str, str]], found: set[tuple[str, str]] | None) -> Iterator[str]:

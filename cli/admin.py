@@ -187,7 +187,7 @@ async def ask(
     except RemotingError as error:
         raise AdminError(f"{address}: the answer cannot be read: {error}") from error
     if not isinstance(body, dict):
-        raise AdminError(f"{address}: the answer has no JSON object as body")
+        raise AdminError(f"{address}: the body of the answer is not a JSON object")
     return body
 
 

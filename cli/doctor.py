@@ -300,7 +300,7 @@ def cores() -> Finding:
         "two cores, mostly idle",
         count >= 2 and load <= LOAD_MAX * count,
         f"{count} cores, load {load:.1f}",
-        "runs take longer and more sends end unknown; end what else runs, or give a lower --rate",
+        "runs take longer and more sends end unknown; stop other programs, or give a lower --rate",
     )
 
 
@@ -318,7 +318,7 @@ def clocks() -> Finding:
         "clocks",
         late_ms < LATE_MAX_MS and apart_ms < LATE_MAX_MS,
         f"woken {late_ms:.0f} ms late at most, clocks {apart_ms:.0f} ms apart",
-        "elections that no fault causes, times in reports that are off; end what else runs, and "
+        "elections that no fault causes, times in reports that are off; stop other programs, and "
         "let no service set the clock during a run",
     )
 

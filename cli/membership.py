@@ -154,7 +154,7 @@ def check_old(steps: list[dict[str, str]], status: dict[str, Any]) -> None:
     """
     first, last = steps[0], steps[-1]
     if len(steps) > 1 and is_done(last, status) and first["node"] not in status["voters"]:
-        raise AdminError(f"{last['node']} is no member; see: ledgermq admin raftStatus")
+        raise AdminError(f"{last['node']} is not a member; see: ledgermq admin raftStatus")
 
 
 def is_done(fields: dict[str, str], status: dict[str, Any]) -> bool:

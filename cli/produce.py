@@ -110,7 +110,7 @@ def produce(
     """
     take_account(access_key, secret_key)
     if transaction not in {"", *ENDINGS}:
-        said = f"{transaction!r} is none of {', '.join(ENDINGS)}"
+        said = f"{transaction!r} is not one of {', '.join(ENDINGS)}"
         raise typer.BadParameter(said, param_hint="--transaction")
     sending = Sending(
         topic=topic, tags=tags, keys=keys, shard=shard, delay=delay, count=count, rate=rate,

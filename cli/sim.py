@@ -187,7 +187,9 @@ def _check_mode(mode: str | None, *, is_one: bool) -> None:
     from sim.campaign import CHOICES, EVERY
 
     if mode is not None and mode not in CHOICES:
-        raise typer.BadParameter(f"{mode!r} is none of {', '.join(CHOICES)}", param_hint="--mode")
+        raise typer.BadParameter(
+            f"{mode!r} is not one of {', '.join(CHOICES)}", param_hint="--mode"
+        )
     if is_one and mode == EVERY:
         raise typer.BadParameter("takes one of the other modes here", param_hint="--mode")
 

@@ -57,7 +57,7 @@ DOOR: Final = (
     ),
     Mutant(
         name="timer-of-any-text",
-        breaks="A time of delivery that is no number is one that has come.",
+        breaks="A time of delivery that is not a number is one that has come.",
         source="RocketMQ 4.9.7 takes it so; 5.3.3 refuses it.",
         plant=patch(
             "broker.sends.rules:check_timer",

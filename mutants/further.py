@@ -97,7 +97,7 @@ FURTHER: Final = (
     ),
     Mutant(
         name="removed-leader-stays",
-        breaks="A leader that is no member any more goes on to lead.",
+        breaks="A leader that is not a member any more goes on to lead.",
         source="Dissertation 4.2.2: it steps down once that is committed.",
         plant=patch(
             "dledger.core.membership:maybe_step_down",

@@ -74,7 +74,7 @@ NOTHING_COMES: Final = (
     ),
     Mutant(
         name="delay-of-no-number",
-        breaks="A message whose delay is no number is delivered at once.",
+        breaks="A message whose delay is not a number is delivered at once.",
         source="Message.getDelayTimeLevel: Integer.parseInt raises.",
         plant=patch(
             "broker.sends.rules:sent_level",

@@ -38,7 +38,7 @@ RECORDS: Final = (
     ),
     Mutant(
         name="a-bad-record-ends-the-process",
-        breaks="A committed entry that is no message ends every replica that reads it back.",
+        breaks="A committed entry that is not a message ends every replica that reads it back.",
         source="An earlier version of ours: a send that claimed IPv6 hosts bricked its group.",
         plant=patch(
             "store.dispatch.anomalies:Quarantine.add",

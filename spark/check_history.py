@@ -191,7 +191,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _number(text: str) -> int:
     if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions; write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of partitions; write 1 or more")
     return int(text)
 
 

@@ -98,7 +98,7 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         if self.queue_file_bytes <= 0 or self.queue_file_bytes % UNIT_BYTES:
-            message = f"queue_file_bytes={self.queue_file_bytes} is no multiple of {UNIT_BYTES}"
+            message = f"queue_file_bytes={self.queue_file_bytes} is not a multiple of {UNIT_BYTES}"
             raise ValueError(message)
         if len(self.store_host) not in {8, 20}:
             message = f"store_host has {len(self.store_host)} bytes, expected 8 or 20"

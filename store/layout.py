@@ -121,7 +121,7 @@ def read_record(view: bytes | memoryview, start: int = 0) -> RecordFields:
             properties_at = (tail[0] << 8 | tail[1]) + 4
             topic = tail[2 : properties_at - 2]
         else:
-            message = f"magic {magic:#010x} is no message magic"
+            message = f"magic {magic:#010x} is not a message magic"
             raise CorruptRecord(message)
         properties_bytes = tail[properties_at - 2] << 8 | tail[properties_at - 1]
     except (struct.error, IndexError) as error:

@@ -75,7 +75,7 @@ def _parse(text: str) -> tuple[Part, ...]:
     if len(words) < count and words[-1] == "*":
         words += ["*"] * (count - len(words))
     if len(words) != count:
-        raise ValueError(f"{text!r} is no address, and no range of them")
+        raise ValueError(f"{text!r} is neither an address nor a range of addresses")
     return tuple(_part(text, word, most, base) for word in words)
 
 
@@ -83,7 +83,7 @@ def _expanded(text: str) -> list[str]:
     before, _, after = text.partition("::")
     left, right = before.split(":") if before else [], after.split(":") if after else []
     if "::" in after or len(left) + len(right) > 7:
-        raise ValueError(f"{text!r} is no address, and no range of them")
+        raise ValueError(f"{text!r} is neither an address nor a range of addresses")
     return [*left, *["0"] * (8 - len(left) - len(right)), *right]
 
 
@@ -94,9 +94,9 @@ def _part(text: str, word: str, most: int, base: int) -> Part:
     try:
         part = _number(low, base), _number(high if dash else low, base)
     except ValueError:
-        raise ValueError(f"{text!r}: {word!r} is no number, range, or *") from None
+        raise ValueError(f"{text!r}: {word!r} is not a number, range, or *") from None
     if not part[0] <= part[1] <= most:
-        raise ValueError(f"{text!r}: {word!r} is no range within 0 to {most:x}")
+        raise ValueError(f"{text!r}: {word!r} is not a range within 0 to {most:x}")
     return part
 
 

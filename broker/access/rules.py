@@ -213,5 +213,5 @@ def _permissions(entry: Mapping[str, Any], name: str, place: str) -> dict[str, i
 def _permission(text: object, place: str) -> int:
     found = _WORDS.get(str(text).replace(" ", ""))
     if found is None:
-        raise BadRules(f"{place}: {text!r} is none of {', '.join(_WORDS)}")
+        raise BadRules(f"{place}: {text!r} is not one of {', '.join(_WORDS)}")
     return found

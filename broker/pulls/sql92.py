@@ -432,7 +432,7 @@ class _Builder(Transformer[Any, Any]):
 
     def in_(self, value: _Node, *literals: str) -> _Node:
         if not value.name:
-            raise Sql92Error("what is left of IN must be a property")
+            raise Sql92Error("the left side of IN must be a property")
         name, texts = value.name, frozenset(_text_of(literal) for literal in literals)
 
         def is_in(properties: Mapping[str, str]) -> bool | None:
@@ -483,7 +483,7 @@ def _check_range(low: _Node, high: _Node) -> None:
     if not (low.is_constant and high.is_constant):
         return
     if low.value is None or high.value is None:
-        raise Sql92Error("NULL is no end of a range")
+        raise Sql92Error("NULL cannot be an end of a range")
     if not (low.is_boolean or high.is_boolean or str in (type(low.value), type(high.value))) and (
         low.value > high.value
     ):

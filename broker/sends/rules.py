@@ -76,7 +76,7 @@ def check_timer(items: Iterable[bytes], now_ms: int) -> None:
         return
     name = next(one for one in TIMERS if one in held)
     if not _INT64.fullmatch(held[name]):
-        raise Refused(f"the message is illegal: {name.decode()} is no number")
+        raise Refused(f"the message is illegal: {name.decode()} is not a number")
     if int(held[name]) > (now_ms if name == b"TIMER_DELIVER_MS" else 0):
         raise Refused(
             f"the message is illegal: {name.decode()} is RocketMQ 5's, this broker has delay levels"
@@ -118,7 +118,7 @@ def sent_level(digits: bytes) -> int:
     """
     level = level_of(digits)
     if not level and _NUMBER.fullmatch(digits) is None:
-        raise Refused("the message is illegal: its property DELAY is no number")
+        raise Refused("the message is illegal: its property DELAY is not a number")
     return level
 
 

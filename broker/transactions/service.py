@@ -181,7 +181,7 @@ class Transactions(LeaderService):
         if not group:
             raise Refused("the message is illegal: half a transaction without the property PGROUP")
         if not group_name_is_valid(group.decode("utf-8", "replace")):
-            raise Refused("the message is illegal: PGROUP is no name of a producer group")
+            raise Refused("the message is illegal: PGROUP is not the name of a producer group")
         if not self.table.fits(group_number(group), source_number(message.born_host)):
             raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
         return half_of(message)

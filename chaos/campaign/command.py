@@ -268,5 +268,5 @@ class _Count(Range):
         """Return the number. Errors: ArgumentTypeError."""
         number = super().__call__(text)
         if number != int(number):
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
         return int(number)

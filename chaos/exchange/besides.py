@@ -53,7 +53,7 @@ def _known(row: Row, names: tuple[str, ...], start: int) -> dict[str, Any]:
 def row_of(f: str, value: object) -> tuple[str, dict[str, Any]]:
     """Return the table and the row that such an operation stands for. Errors: BesidesError."""
     if not isinstance(value, Mapping):
-        raise BesidesError(f"the value of a {f} is no map")
+        raise BesidesError(f"the value of a {f} is not a map")
     told = {str(name): one for name, one in value.items()}
     if f == STATEMENT:
         return "acks", {name: told.get(name) for name in _STATEMENT_COLUMNS}

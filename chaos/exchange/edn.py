@@ -38,7 +38,7 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 class EdnError(Exception):
-    """A text is no EDN; the message says on which line."""
+    """A text is not EDN; the message says on which line."""
 
 
 class Keyword(str):
@@ -128,7 +128,7 @@ def read_forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         for done in _settle(stack, value):
             yield begin, done
     if stack or wrapper:
-        raise EdnError(f"line {begin}: what begins here has no end")
+        raise EdnError(f"line {begin}: this has no end")
 
 
 def _around(kind: str, text: str, wrapper: str) -> str | None:
@@ -169,12 +169,12 @@ def _tokens(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
             else:
                 found = _TOKEN.match(line, at)
                 if found is None:
-                    raise EdnError(f"line {number}: {line[at : at + 20]!r} is no EDN")
+                    raise EdnError(f"line {number}: {line[at : at + 20]!r} is not EDN")
                 at = found.end()
                 if found.lastgroup not in {"space", None}:
                     yield number, str(found.lastgroup), found.group()
     if opened is not None:
-        raise EdnError(f"line {opened.line}: a string that begins here has no end")
+        raise EdnError(f"line {opened.line}: this string has no end")
 
 
 def _collection(frame: _Frame, line: int) -> object:

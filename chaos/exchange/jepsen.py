@@ -265,26 +265,26 @@ class JepsenRows:
 
     def _kafka_send(self, op: Operation, asked: list[Any], told: list[Any]) -> None:
         if len(asked) < 3 or len(told) < 3:
-            raise OperationError(f"{quoted(asked)} is no [:send k v]")
+            raise OperationError(f"{quoted(asked)} is not of the form [:send k v]")
         place, value, offset = self._place(asked[1]), asked[2], None
         if isinstance(value, list):
             value = value[-1]
         if isinstance(told[2], list) and len(told[2]) == 2:
             offset = told[2][0]
         if offset is not None and (type(offset) is not int or offset < 0):
-            raise OperationError(f"the offset {quoted(offset)} is none")
+            raise OperationError(f"{quoted(offset)} is not an offset")
         self._send(op, message_key(value, asked[1]), place, offset)
 
     def _kafka_poll(self, op: Operation, found: object) -> None:
         if not isinstance(found, dict):
-            raise OperationError(f"{quoted(found)} is no map of what was polled")
+            raise OperationError(f"{quoted(found)} is not a map of what was polled")
         for key, records in found.items():
             place = self._place(key)
             if not isinstance(records, list):
-                raise OperationError(f"{quoted(records)} is no list of [offset value]")
+                raise OperationError(f"{quoted(records)} is not a list of [offset value]")
             for record in records:
                 if not isinstance(record, list) or len(record) != 2 or type(record[0]) is not int:
-                    raise OperationError(f"{quoted(record)} is no [offset value]")
+                    raise OperationError(f"{quoted(record)} is not of the form [offset value]")
                 at = (record[0], self._records)
                 self._receive(op, message_key(record[1], key), place, at, self._number)
                 self._records += 1

@@ -59,7 +59,7 @@ class OneOf:
     def check(self, value: object) -> str:
         """Return a value that is allowed. Errors: ValueError."""
         if value not in self.words:
-            raise ValueError(f"{value!r} is none of {', '.join(self.words)}")
+            raise ValueError(f"{value!r} is not one of {', '.join(self.words)}")
         return str(value)
 
 

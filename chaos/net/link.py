@@ -120,7 +120,7 @@ class Link:
 
     def _of(self, direction: str) -> Iterator[Lane]:
         if direction not in {*DIRECTIONS, "both"}:
-            raise ValueError(f"direction {direction!r} is none of {DIRECTIONS}")
+            raise ValueError(f"direction {direction!r} is not one of {DIRECTIONS}")
         return (self.lanes[d] for d in DIRECTIONS if direction in {d, "both"})
 
     def _end_schedule(self) -> None:

@@ -74,7 +74,7 @@ class Proxy:
     async def _oneway(self, link: Link, command: Command) -> None:
         direction = command["direction"]
         if direction not in DIRECTIONS:
-            raise ValueError(f"direction {direction!r} is none of {DIRECTIONS}")
+            raise ValueError(f"direction {direction!r} is not one of {DIRECTIONS}")
         link.change(direction, withhold=True)
 
     async def _shape(self, link: Link, command: Command) -> None:

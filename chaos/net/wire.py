@@ -150,7 +150,7 @@ class StatusConnection:
         answer = json.loads(_BARE_KEY.sub(rb'\1"\2":', body) or b"{}")
         told = head.get("extFields") or {}
         if not isinstance(answer, dict) or not isinstance(told, dict):
-            raise ValueError("the body is no JSON object")  # noqa: TRY004 - wrong bytes, not type
+            raise ValueError("the body is not a JSON object")  # noqa: TRY004 - wrong bytes, not type
         return told, answer
 
     def close(self) -> None:

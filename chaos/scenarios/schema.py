@@ -150,7 +150,7 @@ class _Reader:
     def number(self, node: Node, low: float, high: float) -> float:
         value = node.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(node.line, f"{node.plain()!r} is no number", f"{low:g} to {high:g}")
+            raise self.wrong(node.line, f"{node.plain()!r} is not a number", f"{low:g} to {high:g}")
         if not low <= value <= high:
             raise self.wrong(node.line, f"{value} is out of range", f"{low:g} to {high:g}")
         return float(value)

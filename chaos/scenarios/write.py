@@ -59,7 +59,7 @@ def load_of(load: Workload) -> dict[str, Any]:
             if getattr(load, name) != getattr(usual, name):
                 told[name] = getattr(load, name)
         return told | ({"joiner": False} if joiner is None else {})
-    raise NotAFile("its workload is none of those that a file can name")
+    raise NotAFile("its workload is not one that a file can name")
 
 
 def _flush(word: str) -> str:

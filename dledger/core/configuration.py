@@ -97,11 +97,11 @@ def changed(configuration: Configuration, change: Change) -> Configuration:
         learners[node_id] = change.address
     elif kind is ChangeKind.PROMOTE:
         if node_id not in learners:
-            raise MembershipRefused(f"{node_id} is no learner")
+            raise MembershipRefused(f"{node_id} is not a learner")
         voters[node_id] = learners.pop(node_id)
     else:
         if node_id not in configuration.members:
-            raise MembershipRefused(f"{node_id} is no member")
+            raise MembershipRefused(f"{node_id} is not a member")
         if list(voters) == [node_id]:
             raise MembershipRefused(f"{node_id} is the last voter")
         voters.pop(node_id, None)

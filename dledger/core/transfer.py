@@ -115,7 +115,7 @@ def _ask(state: RaftState, transfer: Transfer) -> None:
 def _fail(state: RaftState, transfer: Transfer) -> None:
     progress, log = state.progress.get(transfer.target), state.log
     if progress is None:
-        transfer.failure = f"{transfer.target} is no member any more"
+        transfer.failure = f"{transfer.target} is not a member any more"
     elif transfer.phase is Phase.ASKED:
         transfer.failure = f"{transfer.target} was asked to campaign and did not"
     elif progress.match_index < log.last_index:

@@ -156,7 +156,7 @@ class AdminApi:
 def _object_of(response: RemotingCommand) -> Object:
     found = loads(bytes(response.body), ANSWER)
     if not isinstance(found, dict):
-        raise RemoteProtocolError("the answer has no JSON object as body")
+        raise RemoteProtocolError("the body of the answer is not a JSON object")
     return found
 
 

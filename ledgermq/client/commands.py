@@ -19,5 +19,5 @@ def number_in(response: RemotingCommand, name: str) -> int:
     """Return a field of an answer as a number. Errors: `RemoteProtocolError` if it is none."""
     text = (response.ext_fields or {}).get(name)
     if text is None or _INT64.match(text) is None:
-        raise RemoteProtocolError(f"response field {name}: {str(text)[:30]!r} is no number")
+        raise RemoteProtocolError(f"response field {name}: {str(text)[:30]!r} is not a number")
     return int(text)

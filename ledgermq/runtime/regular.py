@@ -18,7 +18,7 @@ READ_BYTES_MAX: Final = 640 * 1024**2
 def check_regular(status: os.stat_result, path: str) -> None:
     """Refuse what is no file. Errors: `FatalError`."""
     if not stat.S_ISREG(status.st_mode):
-        raise FatalError(f"{path} is no file but something else of that name")
+        raise FatalError(f"{path} exists and is not a regular file")
 
 
 def check_small(fd: int, path: str) -> None:

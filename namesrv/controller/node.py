@@ -74,7 +74,7 @@ class Controller:
         try:
             self._lock = self._disk.lock(f"{directory}/lock")
         except NotADirectoryError as error:
-            raise FatalError(f"controllerStorePath={directory} is no directory") from error
+            raise FatalError(f"controllerStorePath={directory} is not a directory") from error
         self._links = links
         own, others = self.config.own_id, self.config.others
         self._raft = Raft(own, others, self._disk, directory, links.post)

@@ -341,7 +341,7 @@ class ControllerProcessor:
             return self._not_leading(request)
         names = _body(request, list[str]) if len(request.body) <= QUESTION_BYTES_MAX else None
         if names is None:
-            return _refused(request, Code.INVALID_REQUEST, "the body is no list of names")
+            return _refused(request, Code.INVALID_REQUEST, "the body is not a list of names")
         groups = self._controller.groups
         table = {
             name: self._row(name, groups[name])

@@ -84,7 +84,7 @@ class Intake:
             raise BadStream(f"no log begins at position {position}")
         if position % log.config.segment_bytes:
             raise BadStream(
-                f"it begins at position {position}, which is no multiple of"
+                f"it begins at position {position}, which is not a multiple of"
                 f" mappedFileSizeCommitLog={log.config.segment_bytes}: is that the same there?"
             )
         if position != log.next_position:

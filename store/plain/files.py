@@ -55,7 +55,7 @@ def _found(disk: Disk, directory: str) -> list[tuple[str, int]]:
 def _check_found(path: str, name: str, size: int, segment_bytes: int) -> int:
     """Return the position that a file is named by. Errors: `FatalError`."""
     if not is_segment_name(name):
-        raise FatalError(f"{path} is no segment of a commit log: move it out of the directory")
+        raise FatalError(f"{path} is not a segment of a commit log: move it out of the directory")
     if size != segment_bytes:
         raise FatalError(
             f"{path} has {size} bytes, mappedFileSizeCommitLog is {segment_bytes}: set it"
@@ -64,7 +64,7 @@ def _check_found(path: str, name: str, size: int, segment_bytes: int) -> int:
     base = int(name)
     if base % segment_bytes:
         raise FatalError(
-            f"{path}: {base} is no multiple of mappedFileSizeCommitLog, {segment_bytes}:"
+            f"{path}: {base} is not a multiple of mappedFileSizeCommitLog, {segment_bytes}:"
             f" was the log written with another size?"
         )
     return base

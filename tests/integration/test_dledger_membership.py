@@ -203,7 +203,7 @@ def test_change_is_refused_with_a_reason(tmp_path):
             await follower.operations.change_membership(Change(REMOVE, "n0"))
         with pytest.raises(MembershipRefused, match="not an address"):
             await leader.operations.change_membership(Change(ADD, "n9", "nowhere"))
-        with pytest.raises(MembershipRefused, match="n9 is no member"):
+        with pytest.raises(MembershipRefused, match="n9 is not a member"):
             await leader.operations.change_membership(Change(REMOVE, "n9"))
         await group.append(3)
         await group.stop()

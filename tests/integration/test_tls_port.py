@@ -269,7 +269,7 @@ def test_what_is_no_file_is_refused_before_anybody_waits_for_it(
     os.mkfifo(pipe)
     huge.write_bytes(b"x" * (tls.FILE_BYTES_MAX + 1))
     for path in (pipe, huge, tmp_path):
-        with pytest.raises(FatalError, match="is no file of at most"):
+        with pytest.raises(FatalError, match="is not a file of at most"):
             replace(settings(certs), tls_trust_path=str(path)).server_tls()
-        with pytest.raises(ValueError, match="is no file of at most"):
+        with pytest.raises(ValueError, match="is not a file of at most"):
             tls.client_context(str(path))

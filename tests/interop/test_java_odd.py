@@ -39,14 +39,14 @@ WANTED = {
     "property-32767": ILLEGAL,
     "property-40000": ILLEGAL,
     **{f"level-{level}": "SEND_OK" for level in ("19", "99", "-1")},
-    "level-x": f"{ILLEGAL}: its property DELAY is no number",
+    "level-x": f"{ILLEGAL}: its property DELAY is not a number",
     **{
         f"timer-{name}": f"{ILLEGAL}: {name} is RocketMQ 5's"
         for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
     },
     "timer-over": "SEND_OK",
     "timer-with-level": "SEND_OK",
-    "timer-x": f"{ILLEGAL}: TIMER_DELAY_MS is no number",
+    "timer-x": f"{ILLEGAL}: TIMER_DELAY_MS is not a number",
     # RocketMQ's signatures are ignored.
     "signed": "SEND_OK",
     "namespace": "SEND_OK [spaced_topic spaced]",

@@ -91,7 +91,7 @@ def test_each_anomaly_is_told_when_it_is_recorded_and_the_verdict_agrees(session
     invented = {"what": "alarm", "check": "A6", "key": "77"}
     write_alarms(told.run.run, [*lines, invented])
     assert differences(told.run.run, verdict) == [
-        "alarm A6 of 77 was told while the run went on, and is none"
+        "alarm A6 of 77 was raised during the run, and the verdict does not confirm it"
     ]
     write_alarms(told.run.run, [line for line in lines if line.get("check") != "A56"])
     (missing,) = differences(told.run.run, verdict)

@@ -260,7 +260,7 @@ def _member(names: tuple[str, ...], value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
-        raise ValueError(f"{value} is no number of {', '.join(names)}")
+        raise ValueError(f"{value} is not a number of {', '.join(names)}")
     return names[value]
 
 
@@ -280,7 +280,7 @@ def decode_body(data: bytes, kind: type[Body], reach: Reach = REQUEST) -> Body:
     try:
         return msgspec.convert(_without_null(loads(data, reach)), loose, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise RemoteProtocolError(f"body is no {kind.__name__}: {error}") from error
+        raise RemoteProtocolError(f"body is not a {kind.__name__}: {error}") from error
 
 
 def decode_file(data: bytes, kind: type[Body]) -> Body:
@@ -340,7 +340,7 @@ def queue_key(key: Json) -> QueueKey:
             return msgspec.json.decode(key, type=QueueKey)
         return msgspec.convert(dict(key), QueueKey)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise RemoteProtocolError(f"{key!r} is no message queue") from error
+        raise RemoteProtocolError(f"{key!r} is not a message queue") from error
 
 
 def body_crc32(body: bytes) -> int:
@@ -396,7 +396,7 @@ def _inflate(data: bytes) -> "_LengthReader":
     try:
         plain = inflater.decompress(data, REGISTER_BYTES_MAX)
     except zlib.error as error:
-        raise RemoteProtocolError(f"registration is no zlib stream: {error}") from error
+        raise RemoteProtocolError(f"registration is not a zlib stream: {error}") from error
     if not inflater.eof:
         raise RemoteProtocolError("registration is cut short or too large")
     return _LengthReader(plain)
@@ -484,7 +484,7 @@ def _topic_of_text(text: bytes) -> TopicConfig:
             topic_filter_type=kind,
         )
     except ValueError as error:
-        raise RemoteProtocolError(f"{text[:80]!r} is no topic of a registration") from error
+        raise RemoteProtocolError(f"{text[:80]!r} is not a topic of a registration") from error
 
 
 def _without_null(value: Json) -> Json:

@@ -261,9 +261,9 @@ def _int32(found: Any, key: str) -> int:  # noqa: ANN401 - whatever JSON holds
     try:
         number = int(found)
     except (TypeError, ValueError, OverflowError) as error:
-        raise RemoteProtocolError(f"header member {key} is no integer") from error
+        raise RemoteProtocolError(f"header member {key} is not an integer") from error
     if not -(2**31) <= number < 2**31:
-        raise RemoteProtocolError(f"header member {key} is no int32")
+        raise RemoteProtocolError(f"header member {key} is not an int32")
     return int(number)
 
 

@@ -52,7 +52,7 @@ def _zlib(body: bytes) -> bytes:
     try:
         content = inflater.decompress(body, CONTENT_BYTES_MAX)
     except zlib.error as error:
-        raise RemoteProtocolError(f"body is no zlib stream: {error}") from error
+        raise RemoteProtocolError(f"body is not a zlib stream: {error}") from error
     if not inflater.eof:
         raise _unfinished("zlib", content)
     return content
@@ -64,7 +64,7 @@ def _lz4(body: bytes) -> bytes:
     try:
         content = bytes(inflater.decompress(body, CONTENT_BYTES_MAX))
     except (RuntimeError, EOFError) as error:
-        raise RemoteProtocolError(f"body is no LZ4 frame: {error}") from error
+        raise RemoteProtocolError(f"body is not an LZ4 frame: {error}") from error
     if not inflater.eof:
         raise _unfinished("LZ4", content)
     return content
@@ -86,7 +86,7 @@ def _zstd(body: bytes) -> bytes:
             whole.decompress(body)
             is_whole = whole.eof
     except package.ZstdError as error:
-        raise RemoteProtocolError(f"body is no zstd frame: {error}") from error
+        raise RemoteProtocolError(f"body is not a zstd frame: {error}") from error
     if not is_whole:
         raise _unfinished("zstd", content)
     return content

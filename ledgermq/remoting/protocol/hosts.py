@@ -23,7 +23,7 @@ def pack_host(address: str, port: int) -> bytes:
             packed = packed.ipv4_mapped
         return packed.packed + port.to_bytes(4, "big")
     except (ValueError, OverflowError) as error:
-        raise LocalProtocolError(f"{address}:{port} is no IP address with a port") from error
+        raise LocalProtocolError(f"{address}:{port} is not an IP address with a port") from error
 
 
 def are_of_two_kinds(host: str, other: str) -> bool:

@@ -314,9 +314,9 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int, int]:
     try:
         packed = bytes.fromhex(message_id)
     except ValueError as error:
-        raise RemoteProtocolError(f"{message_id!r} is no message id") from error
+        raise RemoteProtocolError(f"{message_id!r} is not a message id") from error
     if len(packed) not in (16, 28):
-        raise RemoteProtocolError(f"{message_id!r} is no message id")
+        raise RemoteProtocolError(f"{message_id!r} is not a message id")
     address, port = unpack_host(packed[:-8])
     return address, port, int.from_bytes(packed[-8:], "big", signed=True)
 
@@ -328,4 +328,4 @@ def _topic_bounds(data: bytes | memoryview, magic: int, position: int) -> tuple[
     if magic == MAGIC_V2:
         (length,) = _UINT16.unpack_from(data, position)
         return position + 2, position + 2 + length
-    raise RemoteProtocolError(f"magic {magic:#010x} is no message")
+    raise RemoteProtocolError(f"magic {magic:#010x} is not a message")

@@ -289,7 +289,7 @@ def _check_certificate(
     except BadCertificate as error:
         raise BadSignature(f"the certificate does not count: {error}") from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadSignature("the certificate is none") from error
+        raise BadSignature("this is not a certificate") from error
     if not isinstance(key, EllipticCurvePublicKey):
         raise BadSignature("the certificate has a key that is not on an elliptic curve")
     try:

@@ -66,7 +66,9 @@ class SecuritySettings:
         if bool(self.cert_path) != bool(self.key_path):
             raise FatalError("peerTlsCertPath and peerTlsKeyPath: both are needed, or neither")
         if self.cert_path and not self.ca_path:
-            raise FatalError("peerTlsCertPath without peerTlsCaPath: nobody else could be known")
+            raise FatalError(
+                "peerTlsCertPath without peerTlsCaPath: no other member could be verified"
+            )
         if self.shared_key and self.shared_key_file:
             raise FatalError("peerSharedKey and peerSharedKeyFile: set one of them")
 

@@ -204,7 +204,7 @@ def _check(*paths: str) -> None:
     for path in filter(None, paths):
         status = pathlib.Path(path).stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > FILE_BYTES_MAX:
-            raise ValueError(f"{path} is no file of at most {FILE_BYTES_MAX} bytes")
+            raise ValueError(f"{path} is not a file of at most {FILE_BYTES_MAX} bytes")
 
 
 def _no_password() -> str:

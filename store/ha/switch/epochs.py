@@ -106,5 +106,5 @@ def decode_epochs(data: bytes) -> Epochs:
 def _number(text: bytes) -> int:
     text = text.strip()
     if not text.isdigit() or len(text) > len(str(POSITION_MAX)):
-        raise BadEpochs(f"{text[:_LINE_CHARACTERS_MAX]!r} is no number")
+        raise BadEpochs(f"{text[:_LINE_CHARACTERS_MAX]!r} is not a number")
     return int(text)

@@ -30,7 +30,7 @@ def test_a_missing_row_gives_no_ratio():
 def test_windows_outside_the_limits_are_refused_by_name(windows, capsys):
     with pytest.raises(SystemExit):
         _parser().parse_args([f"--windows={windows}"])
-    assert "is no whole number from 1 to 10000" in capsys.readouterr().err
+    assert "is not a whole number from 1 to 10000" in capsys.readouterr().err
 
 
 def test_windows_default_to_the_four_of_the_figures():

@@ -128,7 +128,7 @@ def test_what_is_no_address_is_refused_and_named(text):
         ),
         ({"accounts": [{"accessKey": "long enough"}]}, "account 1: accessKey"),
         ({"accounts": [{**RULES["accounts"][1], "topicPerms": ["orders"]}]}, "NAME=PERMISSION"),
-        ({"accounts": [{**RULES["accounts"][1], "topicPerms": ["orders=ALL"]}]}, "none of DENY"),
+        ({"accounts": [{**RULES["accounts"][1], "topicPerms": ["orders=ALL"]}]}, "one of DENY"),
         ({"accounts": [{**RULES["accounts"][1], "topicPerms": "orders=PUB"}]}, "a list of texts"),
         ({"accounts": [{**RULES["accounts"][1], "admin": "yes"}]}, "true or false"),
         ({"accounts": [{**RULES["accounts"][1], "topicPerm": []}]}, "unknown key 'topicPerm'"),

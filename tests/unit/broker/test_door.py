@@ -117,7 +117,7 @@ def check_a_time_of_delivery_is_a_number(bench: Bench) -> None:
         bench.send(i=f"TIMER_DELAY_MS\x01{value}")
         bench.send(batch_of((b"a", f"TIMER_DELAY_MS\x01{value}".encode())), 320)
     assert bench.codes == [13] * 12
-    assert "TIMER_DELAY_MS is no number" in (bench.connection.answers[-1].remark or "")
+    assert "TIMER_DELAY_MS is not a number" in (bench.connection.answers[-1].remark or "")
 
 
 def test_what_is_due_or_has_a_level_is_taken_whatever_its_time_of_delivery(bench: Bench) -> None:

@@ -276,7 +276,7 @@ def test_parameters_have_defaults_within_their_limits(kind):
 
 
 def test_word_that_is_none_of_a_few_is_refused():
-    with pytest.raises(ValueError, match="'tea' is none of a, b"):
+    with pytest.raises(ValueError, match="'tea' is not one of a, b"):
         OneOf(("a", "b")).check("tea")
 
 

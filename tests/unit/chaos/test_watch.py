@@ -123,7 +123,7 @@ def test_an_alarm_has_to_be_found_by_the_verdict(tmp_path):
     assert differences(tmp_path, verdict(A54=("valid", 0), A53=("invalid", 1))) == []
     assert differences(tmp_path, verdict(A54=("unknown", 0), A53=("valid", 0))) == []
     (line,) = differences(tmp_path, verdict(A54=("valid", 0), A53=("valid", 0)))
-    assert line == "alarm A54 of 7 was told while the run went on, and is none"
+    assert line == "alarm A54 of 7 was raised during the run, and the verdict does not confirm it"
     assert {"A5", "A54"} <= WHOLLY
     before = CombinedVerdict(
         verdict="valid", exit_code=0, reasons=(), local={}, spark=None, disagreements=()

@@ -161,9 +161,9 @@ def test_change_waits_until_the_leader_has_committed_an_entry_of_its_term():
     ("kind", "target", "why"),
     [
         (ADD, "n1", "n1 is a voter already"),
-        (PROMOTE, "n1", "n1 is no learner"),
-        (PROMOTE, "n9", "n9 is no learner"),
-        (REMOVE, "n9", "n9 is no member"),
+        (PROMOTE, "n1", "n1 is not a learner"),
+        (PROMOTE, "n9", "n9 is not a learner"),
+        (REMOVE, "n9", "n9 is not a member"),
     ],
 )
 def test_change_that_makes_no_sense_is_refused(kind, target, why):

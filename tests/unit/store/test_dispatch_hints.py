@@ -189,7 +189,7 @@ def test_messages_are_not_looked_into_state_is():
     group.put(("t", 0))
     group.send()
     group.commit()
-    assert group.looked_into == [6, 5], "a sample, and what is no message"
+    assert group.looked_into == [6, 5], "a sample, and what is not a message"
     group.check()
 
 

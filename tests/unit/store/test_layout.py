@@ -64,7 +64,7 @@ def test_any_bytes_are_a_record_or_refused(data):
 def test_another_magic_is_no_record():
     record = bytearray(record_of())
     record[4] ^= 1
-    with pytest.raises(layout.CorruptRecord, match="no message magic"):
+    with pytest.raises(layout.CorruptRecord, match="not a message magic"):
         layout.read_record(memoryview(record))
 
 

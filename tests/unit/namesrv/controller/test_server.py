@@ -35,7 +35,7 @@ def start(path):
 def test_a_store_path_that_is_a_file_is_told_in_one_line(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
-    with pytest.raises(FatalError, match=r"controllerStorePath=.*file is no directory"):
+    with pytest.raises(FatalError, match=r"controllerStorePath=.*file is not a directory"):
         start(path)
 
 

@@ -31,8 +31,8 @@ from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster, check, no_hang
 
 PLACE = re.compile(
-    r"offset[ =]\d+|has \d+ bytes|expected a file at \d+| is missing|is no file|\[Errno \d+\]"
-    r"|is no multiple of"
+    r"offset[ =]\d+|has \d+ bytes|expected a file at \d+| is missing|is not a regular file"
+    r"|\[Errno \d+\]|is not a multiple of"
 )
 HOLES = ("event=corruption", "event=message_not_found")
 REPAIR_MS = 2_000

@@ -39,14 +39,14 @@ def test_the_file_is_laid_out_as_rocketmqs() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no number"),
+        (b"", "not a number"),
         (b"2\n0\n1-0\n", "1 epochs, and it states 2"),
         (b"1\n5\n1-0\n", "CRC"),
-        (b"1\n0\n1:0\n", "no number"),
+        (b"1\n0\n1:0\n", "not a number"),
         (b"1\n0\n0-0\n", "cannot follow"),
         (b"2\n0\n2-0\n1-5\n", "cannot follow"),
         (b"2\n0\n1-9\n2-5\n", "cannot follow"),
-        (b"1\n0\n1-99999999999999999999\n", "no number"),
+        (b"1\n0\n1-99999999999999999999\n", "not a number"),
         (b"1\n0\n4294967296-0\n", "cannot follow"),
         (b"9" * 1_000_000, "too many"),
     ],

@@ -241,7 +241,7 @@ def test_an_empty_slave_begins_where_the_master_sends_from(tmp_path: Path) -> No
     async def main() -> None:
         log = slave_log(tmp_path)
         begin = 2 * SEGMENT
-        with pytest.raises(BadStream, match="no multiple of mappedFileSizeCommitLog"):
+        with pytest.raises(BadStream, match="not a multiple of mappedFileSizeCommitLog"):
             taken(log, Intake(log), record(begin + 8), begin + 8)
         data = record(begin)
         taken(log, Intake(log), data, begin)

@@ -333,7 +333,7 @@ def test_stranger_is_refused_by_name(store, name):
 
 def test_file_that_follows_on_no_multiple_is_refused(tmp_path):
     (tmp_path / f"{SEGMENT + 8:020}").write_bytes(bytes(SEGMENT))
-    with pytest.raises(FatalError, match="no multiple of mappedFileSizeCommitLog"):
+    with pytest.raises(FatalError, match="not a multiple of mappedFileSizeCommitLog"):
         Log(RealDisk(), directory=str(tmp_path))
 
 
