@@ -281,6 +281,35 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-doubts-whoever-is-left",
+        breaks="One of two loses its power, and the other one's log counts no more than its own.",
+        source="docs/replication.md, who lost its power: only where that is the last one.",
+        plant=patch("namesrv.controller.machine:_without_end_of", ("else not left,", "else True,")),
+    ),
+    Mutant(
+        name="controller-shut-out-for-good",
+        breaks="A kept message of an earlier start shuts a controller out until it starts again.",
+        source="A signature counts for a minute, and is forgotten by who starts again.",
+        plant=patch(
+            "namesrv.controller.wire:Order.take",
+            ("now_ms - starts.heard_ms < RETURN_MS", "True"),
+        ),
+    ),
+    Mutant(
+        name="controller-asks-nobody-first",
+        breaks="A controller that was cut off comes back with a higher term, and ends the leader.",
+        source="PySyncObj has no pre-vote; Raft dissertation 9.6.",
+        plant=patch("namesrv.controller.raft:Raft.turn", ("self._ask_first()", "pass")),
+    ),
+    Mutant(
+        name="controller-votes-beside-a-leader",
+        breaks="Who hears nothing is elected, though a majority hears the leader well.",
+        source="Raft dissertation 9.6: only who has not heard a leader gives a pre-vote.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._would_vote", ("not self._hears_a_leader()", "True")
+        ),
+    ),
+    Mutant(
         name="controller-drops-what-is-damaged",
         breaks="A flipped bit counts as a write that was cut short: confirmed entries go silently.",
         source="A record that fails its checksum is taken for the end of the log.",

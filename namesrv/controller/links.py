@@ -125,7 +125,8 @@ class Links:
                 self._told = what
                 _log.warning("event=controller_message_refused %s", what)
             return
-        if self._receiver is not None and self._order.take(envelope):
+        is_new = self._order.take(envelope, self._clock.monotonic_ms())
+        if self._receiver is not None and is_new:
             self._receiver.receive(envelope.sender, envelope.message)
 
     def _check(self, connection: Remote, command: RemotingCommand) -> Envelope:

@@ -10,6 +10,7 @@ What is changed, and why (all of it read in PySyncObj 0.3.17):
   the log there, though the rest has been confirmed;
 - how far the leader has committed counts only in a message that compares the logs: PySyncObj would
   take a tail of its own for committed that the leader does not have;
+- no election begins before a majority has said that it would vote (`namesrv.controller.prevote`);
 - entries are never split over messages; a snapshot is sent whole and checked before it counts, and
   never takes the log back behind what was committed.
 
@@ -31,6 +32,7 @@ from namesrv.controller.commands import Outcome, decode_command
 from namesrv.controller.journal import SyncedJournal, to_entry, to_raw
 from namesrv.controller.limits import ENTRIES_MAX
 from namesrv.controller.machine import Machine
+from namesrv.controller.prevote import Poll
 from namesrv.controller.snapshot import (
     BadSnapshot,
     decode_snapshot,
@@ -40,9 +42,11 @@ from namesrv.controller.snapshot import (
 from namesrv.controller.wire import (
     SNAPSHOT_BYTES_MAX,
     Append,
+    AskPreVote,
     AskVote,
     Beat,
     Entry,
+    GivePreVote,
     GiveVote,
     Install,
     Message,
@@ -59,6 +63,8 @@ FALLBACK_S: Final = 1.5
 _NEVER: Final = 10**9
 TERMS_AHEAD_MAX: Final = 2**32
 """A term so far beyond the own one is no peer's: terms would end, and nobody lead any more."""
+_DUE: Final = 0
+"""The time of an election that is due: what PySyncObj itself sets where a leader asks for one."""
 _NOT_COMPARED: Final = 0
 """The commit index of a message that says nothing of what is before it."""
 
@@ -109,6 +115,8 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         self.failure: Exception | None = None
         self.own = own
         self._nodes = {peer: Node(peer) for peer in peers}
+        self._poll = Poll(1 + len(peers))
+        self._post = post
         self._wire = _Wire(self, post)
         self._offered: tuple[str, int, Entry | None] = "", 0, None
         """Peer and term of the last snapshot that began to come, and its last entry."""
@@ -140,15 +148,27 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
 
     def turn(self) -> None:
         """Do what is due. Errors: those of the disk; `AssertionError` of the machine."""
+        self._ask_first()
         self.doTick(0.0)
         self._raise_failure()
 
     def receive(self, peer: str, message: Message) -> None:
         """Take what a peer has sent. Errors: as `turn`."""
         node = self._nodes.get(peer)
-        if node is not None and not self._is_refused(peer, message):
-            self._wire.deliver(node, message)
-            self._raise_failure()
+        if node is None or self._is_refused(peer, message):
+            return
+        match message:
+            case AskPreVote():
+                if self._would_vote(message):
+                    self._post(peer, GivePreVote(self.term, message.poll))
+            case GivePreVote():
+                if self._poll.take(peer, message.poll) and not self._isLeader():
+                    self._SyncObj__raftElectionDeadline = _DUE
+            case _:
+                if isinstance(message, Append | Beat | Install) and message.term >= self.term:
+                    self._poll.on_leader(_now_s())
+                self._wire.deliver(node, message)
+        self._raise_failure()
 
     def on_link(self, peer: str, *, is_up: bool) -> None:
         """Learn that messages reach a peer, or do not."""
@@ -199,6 +219,32 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
                 ",".join(map(str, group.in_sync)), group.in_sync_epoch,
             )  # fmt: skip
         return outcome
+
+    # Before an election
+
+    def _ask_first(self) -> None:
+        """Ask the others where PySyncObj would begin an election now, and have it wait for them.
+
+        It begins at the time that it keeps itself, which answers of a majority set.
+        """
+        due_s, now_s = self._SyncObj__raftElectionDeadline, _now_s()
+        if self._isLeader() or due_s == _DUE or due_s >= now_s:
+            return
+        number = self._poll.begin()
+        if self._poll.is_won:  # there is no other controller
+            return
+        self._SyncObj__raftElectionDeadline = now_s + self._SyncObj__generateRaftTimeout()
+        for peer in self._nodes:
+            self._post(peer, AskPreVote(self.term, number, *self.journal.last))
+
+    def _would_vote(self, message: AskPreVote) -> bool:
+        """Tell whether a peer would get the vote: no leader is heard, and its log has all."""
+        index, term = self.journal.last
+        has_all = (message.last_term, message.last_index) >= (term, index)
+        return has_all and not self._hears_a_leader()
+
+    def _hears_a_leader(self) -> bool:
+        return self._isLeader() or self._poll.hears_a_leader(_now_s())
 
     # What PySyncObj asks
 
@@ -252,6 +298,11 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
             return False
         is_new = self.journal.term_of(last.index) != last.term
         return is_new and last.index > self.raftCommitIndex and last.term <= term
+
+
+def _now_s() -> float:
+    """Return the time by the clock of PySyncObj's elections."""
+    return float(pysyncobj.syncobj.monotonicTime())
 
 
 class _Wire(Transport):  # type: ignore[misc]  # the library has no types
@@ -334,6 +385,8 @@ def to_library(message: Message) -> dict[str, Any]:
                 "type": "append_entries", "term": term, "commit_index": _NOT_COMPARED,
                 "serialized": None,
             }  # fmt: skip
+        case AskPreVote() | GivePreVote():
+            raise AssertionError(f"{message} is not for the library")
 
 
 def _last_of(data: bytes) -> Entry | None:

@@ -27,7 +27,9 @@ SNAPSHOT_BYTES_MAX: Final = int(STATE_BYTES_MAX) + 64 * 1024
 """A state, and two entries around it."""
 
 BOOTS_REMEMBERED: Final = 16
-"""Earlier starts of a peer, of which nothing counts any more."""
+"""Starts of a peer of which it is known how much has come."""
+RETURN_MS: Final = 1_000
+"""After so long without a message of a later start an earlier one counts again."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Payload = Annotated[bytes, msgspec.Meta(max_length=int(COMMAND_BYTES_MAX))]
@@ -61,6 +63,21 @@ class AskVote(_Message, frozen=True):
 
 class GiveVote(_Message, frozen=True):
     """The vote; there is no other answer."""
+
+
+class AskPreVote(_Message, frozen=True):
+    """Who would begin an election asks whether it would get a vote."""
+
+    poll: Number
+    """Which question of the sender it is."""
+    last_index: Number
+    last_term: Number
+
+
+class GivePreVote(_Message, frozen=True):
+    """It would, as far as the sender knows; there is no other answer."""
+
+    poll: Number
 
 
 class Append(_Message, frozen=True):
@@ -100,7 +117,7 @@ class NextIndex(_Message, frozen=True):
     success: bool
 
 
-Message = AskVote | GiveVote | Append | Install | Beat | NextIndex
+Message = AskVote | GiveVote | AskPreVote | GivePreVote | Append | Install | Beat | NextIndex
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -151,23 +168,40 @@ def check_entries(message: Message) -> None:
                 raise BadMessage(f"entry {index} of term {term} is no command: {error}") from error
 
 
+class _Starts:
+    """What has come of the starts of one sender."""
+
+    __slots__ = ("current", "heard_ms", "numbers")
+
+    def __init__(self, boot: int, now_ms: int) -> None:
+        self.current, self.heard_ms = boot, now_ms
+        """The start that counts, and when it was heard last."""
+        self.numbers: dict[int, int] = {}
+        """The last number of each, the one heard last at the end."""
+
+
 class Order:
-    """Tells what of one sender is late or repeated: a connection may outlive the next one."""
+    """Tells what of one sender is late or repeated: a connection may outlive the next one.
+
+    A start that another one has followed counts no more while that one is heard. It does again once
+    that is silent: a message of an earlier start that somebody has kept shuts out nobody for long.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, int]] = {}
-        self._over: dict[str, list[int]] = {}
+        self._senders: dict[str, _Starts] = {}
 
-    def take(self, envelope: Envelope) -> bool:
+    def take(self, envelope: Envelope, now_ms: int) -> bool:
         """Return whether a message is newer than all before it of its sender."""
-        sender, boot = envelope.sender, envelope.boot
-        last_boot, last_number = self._last.get(sender, (boot, -1))
-        over = self._over.setdefault(sender, [])
-        if boot in over:
+        boot, number = envelope.boot, envelope.number
+        starts = self._senders.setdefault(envelope.sender, _Starts(boot, now_ms))
+        numbers = starts.numbers
+        if number <= numbers.get(boot, -1):
             return False
-        if boot != last_boot:
-            self._over[sender] = [*over, last_boot][-BOOTS_REMEMBERED:]
-        elif envelope.number <= last_number:
+        if boot != starts.current and boot in numbers and now_ms - starts.heard_ms < RETURN_MS:
             return False
-        self._last[sender] = boot, envelope.number
+        starts.current, starts.heard_ms = boot, now_ms
+        numbers.pop(boot, None)
+        numbers[boot] = number
+        if len(numbers) > BOOTS_REMEMBERED:
+            del numbers[next(iter(numbers))]
         return True

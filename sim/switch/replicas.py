@@ -57,6 +57,7 @@ class Replicas(Holders[Replica]):
     fence_name: Final = "A30 two masters of one epoch"
     epochs_name: Final = "A34 epochs of a log"
     short_name: Final = "A36 elected without the end of its log"
+    doubt_name: Final = "A36 in doubt without a loss of power"
     grown_name: Final = "A36 in sync without what was acknowledged"
 
     def __init__(  # noqa: PLR0913 - what a world knows
@@ -345,6 +346,7 @@ class Replicas(Holders[Replica]):
         if before is None:
             return
         if before.master_epoch < after.master_epoch:
+            self._check_doubt(before)
             if self.book.of_epoch(before.master_epoch) is not None:
                 self.in_force = frozenset(before.in_sync)
                 self.was_in_doubt = False
@@ -354,6 +356,18 @@ class Replicas(Holders[Replica]):
         for broker in self.brokers.values():
             if broker.disk_id in came:
                 broker.may_lack_end = False
+
+    def _check_doubt(self, group: Group) -> None:
+        """Controllers doubt only a set of which everybody has lost its power. Errors: `Violation`.
+
+        Then alone somebody else may be elected, and what was acknowledged be lost.
+        """
+        members = [one for one in self.brokers.values() if one.disk_id in group.in_sync]
+        whole = [one.name for one in members if not (one.may_lack_end or one.copy.is_damaged)]
+        if group.in_doubt and whole:
+            raise Violation(
+                self.doubt_name, f"{group.in_sync} are in doubt, and {whole[0]} has kept its power"
+            )
 
     def _check_members(self, members: Iterable[Replica], what: str) -> None:
         """Whoever is in sync has all that counted: its log is the beginning of a master's."""

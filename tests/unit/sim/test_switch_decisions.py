@@ -1,4 +1,6 @@
-"""A controller grants the in-sync set that was asked for, or refuses it."""
+"""A controller grants the in-sync set that was asked for, and doubts no log without a reason."""
+
+import json
 
 import pytest
 
@@ -6,8 +8,12 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.commands import AlterInSync, ApplyId, Code, Elect, Register
 from namesrv.controller.machine import Machine
-from sim.oracles.base import Violation
+from sim.disk import SimDisk
+from sim.oracles.base import Findings, Violation
+from sim.rng import SplitRng
 from sim.switch.decisions import Decisions
+from sim.switch.replica import IDENTITY_FILE
+from sim.switch.replicas import Replicas
 
 NAME = "pair"
 
@@ -15,10 +21,9 @@ NAME = "pair"
 class Controllers:
     """One controller, and who judges it."""
 
-    def __init__(self):
+    def __init__(self, on_change=lambda *_: None):
         self.machine = Machine()
-        self.changes = []
-        self.decisions = Decisions(NAME, lambda before, after: self.changes.append((before, after)))
+        self.decisions = Decisions(NAME, on_change)
         self.index = 0
         for one in (1, 2):
             code, address = f"code{one}", f"10.0.0.{one}:10911"
@@ -76,3 +81,43 @@ def test_what_another_group_is_granted_says_nothing():
         group="other", master=1, master_epoch=1, in_sync=(1,), alive=(1,), in_sync_epoch=1
     )
     assert controllers.apply(asked).code is Code.SUCCESS
+
+
+def make_replicas():
+    """Return what judges two brokers with ids 1 and 2, of which nothing has run."""
+    disks = {f"n{one}": SimDisk(SplitRng(one)) for one in (1, 2)}
+    for one in (1, 2):
+        disks[f"n{one}"].make_directories("/store")
+        disks[f"n{one}"].replace(IDENTITY_FILE, json.dumps({"brokerId": one}).encode())
+    return Replicas(
+        disks, dict.fromkeys(disks, False), 1 << 20, Findings(),
+        broker_at=lambda address: f"n{address[7]}", now_ns=lambda: 0, count=lambda _: None,
+    )  # fmt: skip
+
+
+def doubted(*without_power):
+    """Let some lose their power, and all come back; return what is found of the next election."""
+    replicas = make_replicas()
+    controllers = Controllers(replicas.on_decided)
+    controllers.ask(1, 2)
+    for one in (1, 2):
+        if one in without_power:
+            replicas.on_power_loss(f"n{one}")
+        address = f"10.0.0.{one}:10911"
+        controllers.apply(
+            Register(
+                group=NAME, cluster="c", id=one, check_code=f"code{one}", address=address,
+                may_lack_end=one in without_power, last_epoch=1,
+            )
+        )  # fmt: skip
+    assert controllers.machine.groups[NAME].master == 0
+    assert controllers.apply(Elect(group=NAME, master_epoch=1, alive=(2, 1))).changed
+    return [str(one) for one in replicas.findings.all]
+
+
+def test_a_set_is_in_doubt_only_if_all_of_it_lost_their_power():
+    assert not doubted()
+    assert not doubted(2)
+    assert not doubted(2, 1)
+    with planted(BY_TESTS["controller-doubts-whoever-is-left"]):
+        assert any("A36 in doubt without" in one for one in doubted(2))

@@ -22,6 +22,7 @@ from namesrv.controller.snapshot import (
 )
 from namesrv.controller.state import Group
 from namesrv.controller.wire import (
+    BOOTS_REMEMBERED,
     Append,
     AskVote,
     BadMessage,
@@ -362,12 +363,37 @@ def test_a_message_that_is_too_large_is_not_sent():
         encode("n1", 1, 1, Install(1, 0, bytes(13 * 1024 * 1024), True, False))
 
 
-def test_late_and_repeated_messages_are_told_apart():
+def make_take():
+    """Return what takes a message of a start, at a moment."""
     order = Order()
 
-    def take(boot, number, sender="n1"):
-        return order.take(decode(encode(sender, boot, number, AskVote(1, 1, 1))))
+    def take(boot, number, now_ms=0, sender="n1"):
+        return order.take(decode(encode(sender, boot, number, AskVote(1, 1, 1))), now_ms)
 
+    return take
+
+
+def test_late_and_repeated_messages_are_told_apart():
+    take = make_take()
     assert [take(7, 1), take(7, 3), take(7, 2), take(7, 3)] == [True, True, False, False]
-    assert take(7, 1, "n2")
+    assert take(7, 1, sender="n2")
     assert [take(4, 1), take(7, 9), take(4, 2)] == [True, False, True]
+
+
+def test_a_message_of_another_start_shuts_a_peer_out_for_a_moment_only():
+    def heard_again():
+        take = make_take()
+        assert [take(7, 1), take(4, 1, 100), take(7, 2, 900)] == [True, True, False]
+        assert not take(4, 1, 1_000), "sent again"
+        return [take(7, 1, 1_100), take(7, 2, 1_100), take(4, 2, 1_200)]
+
+    assert heard_again() == [False, True, False]
+    with planted(BY_TESTS["controller-shut-out-for-good"]):
+        assert not heard_again()[1]
+
+
+def test_it_is_bounded_how_many_starts_are_remembered():
+    take = make_take()
+    assert take(1, 5)
+    assert all(take(boot, 1, boot) for boot in range(2, 2 + BOOTS_REMEMBERED))
+    assert take(1, 5, 99), "forgotten, and so as good as new"

@@ -6,10 +6,12 @@ from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.journal import to_entry, to_raw
+from namesrv.controller.prevote import Poll
 from namesrv.controller.raft import TERMS_AHEAD_MAX, from_library, to_library
 from namesrv.controller.snapshot import encode_snapshot
 from namesrv.controller.wire import (
     Append,
+    AskPreVote,
     AskVote,
     Beat,
     Entry,
@@ -128,6 +130,64 @@ def test_an_answer_of_an_earlier_term_is_not_counted(monkeypatch):
     assert not counted()
     with planted(BY_TESTS["controller-counts-old-answers"]):
         assert counted()
+
+
+def cut_off(world, name, seconds=5.0):
+    """Cut one off from all others for so long, and heal that."""
+    for other in world.others(name):
+        world.cut.add(frozenset((name, other)))
+        world.disconnect(name, other)
+    for _ in range(int(seconds / 0.02)):
+        world.turn(0.02)
+    world.settle(3.0)
+
+
+def test_who_was_cut_off_comes_back_without_an_election(monkeypatch):
+    def leader_stays(seed):
+        world, leader, follower = settled(monkeypatch, seed)
+        term = leader.term
+        cut_off(world, follower.own)
+        return leader.leads and leader.term == follower.term == term
+
+    assert all(map(leader_stays, range(4)))
+    with planted(BY_TESTS["controller-asks-nobody-first"]):
+        assert not all(map(leader_stays, range(4)))
+
+
+def test_who_alone_hears_no_leader_is_not_elected(monkeypatch):
+    def leader_stays(seed):
+        world, leader, follower = settled(monkeypatch, seed)
+        pair = frozenset((leader.own, follower.own))
+        world.cut.add(pair)
+        world.disconnect(leader.own, follower.own)
+        for _ in range(250):
+            world.turn(0.02)
+        return leader.leads and follower.term == leader.term
+
+    assert all(map(leader_stays, range(4)))
+    with planted(BY_TESTS["controller-votes-beside-a-leader"]):
+        assert not all(map(leader_stays, range(4)))
+
+
+def test_a_shorter_log_gets_no_pre_vote(monkeypatch):
+    world, leader, follower = settled(monkeypatch)
+    third = world.nodes[world.others(leader.own)[1]]
+    world.now += 2.0  # nobody has heard anybody
+    index, term = follower.journal.last
+    asked = [
+        third._would_vote(AskPreVote(term, 1, at, of))
+        for at, of in ((index, term), (index - 1, term), (index + 9, term - 1), (0, term + 1))
+    ]
+    assert asked == [True, False, False, True]
+
+
+def test_an_answer_to_an_earlier_question_is_not_counted():
+    poll = Poll(3)
+    first = poll.begin()
+    second = poll.begin()
+    assert not poll.take("n1", first)
+    assert poll.take("n1", second)
+    assert not Poll(5).take("n1", 0), "two of five"
 
 
 def test_a_snapshot_that_is_none_replaces_nothing(monkeypatch):
