@@ -33,18 +33,19 @@ class Recorder:
 
     def write(self, table: str, row: Mapping[str, Any]) -> None:
         """Append one row."""
-        self.write_all(table, (row,))
+        self._append(_encoder.encode((self._count, table, row)) + b"\n", 1)
 
     def write_all(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows that belong together, in one write."""
-        lines = b"".join(
-            _encoder.encode((number, table, row)) + b"\n"
-            for number, row in enumerate(rows, self._count)
-        )
-        written = os.write(self._fd, lines) if lines else 0
-        if written != len(lines):
-            raise OSError(f"short write to the recording: {written} of {len(lines)} bytes")
-        self._count += len(rows)
+        lines = [_encoder.encode((n, table, row)) for n, row in enumerate(rows, self._count)]
+        if lines:
+            self._append(b"\n".join(lines) + b"\n", len(lines))
+
+    def _append(self, text: bytes, lines: int) -> None:
+        written = os.write(self._fd, text)
+        if written != len(text):
+            raise OSError(f"short write to the recording: {written} of {len(text)} bytes")
+        self._count += lines
 
     def close(self) -> None:
         """Close the file."""

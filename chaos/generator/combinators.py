@@ -99,11 +99,11 @@ class Mix:
 
     def update(self, ctx: Context, event: Event) -> Generator:
         """Tell every part."""
-        told = [part.update(ctx, event) for _, part in self.parts]
-        if all(new is part for new, (_, part) in zip(told, self.parts, strict=True)):
-            return self
-        parts = zip(told, self.parts, strict=True)
-        return replace(self, parts=tuple((weight, new) for new, (weight, _) in parts))
+        parts = [(weight, part.update(ctx, event)) for weight, part in self.parts]
+        for new, old in zip(parts, self.parts, strict=True):
+            if new[1] is not old[1]:
+                return Mix(tuple(parts), self.stream, self.count)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
