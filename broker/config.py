@@ -222,7 +222,7 @@ class BrokerConfig(ControllerSettings):
             if role in {Role.SYNC_MASTER, Role.SLAVE}:
                 raise FatalError(
                     f"brokerRole={role} with enableDLegerCommitLog=true: the members of a Raft"
-                    " group elect who leads; remove one of both lines"
+                    " group elect their leader; remove one of the two lines"
                 )
             return
         if role == Role.SLAVE:

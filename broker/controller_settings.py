@@ -54,7 +54,7 @@ class ControllerSettings(AccessSettings):
         if in_group:
             raise FatalError(
                 "enableControllerMode=true with enableDLegerCommitLog=true: the members of a Raft"
-                " group elect who leads; remove one of both lines"
+                " group elect their leader; remove one of the two lines"
             )
         if not self.controllers:
             raise FatalError(

@@ -76,9 +76,9 @@ def check_no_epochs(disk: Disk, config: BrokerConfig) -> None:
         raise FatalError(f"storePathRootDir={config.store_path}: {error}") from error
     if EPOCH_FILE in names and not config.enable_controller_mode:
         raise FatalError(
-            f"{config.store_path}/{EPOCH_FILE}: controllers have said who is master here. Set"
-            " enableControllerMode=true and controllerAddr; if no controller is to say so any more,"
-            " remove this file, here and at all other brokers of the name"
+            f"{config.store_path}/{EPOCH_FILE}: controllers chose the master of these brokers."
+            " Set enableControllerMode=true and controllerAddr; to go on without controllers,"
+            " remove this file here and at all other brokers of the name"
         )
 
 

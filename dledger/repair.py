@@ -203,7 +203,7 @@ class Repairer:
         place = corruption.describe(corruption.damaged[wanted[0]].position)
         _log.error(
             "event=unrepaired node=%s entries=%d first=%d %s: no peer has given a sound copy;"
-            " what needs it is refused",
+            " requests that need it are refused",
             self._self_id, len(wanted), wanted[0], place,
         )  # fmt: skip
 

@@ -235,7 +235,7 @@ class TcpTransport:
             self._told_removed.add(sender)
             _log.warning(
                 "event=peer_removed peer=%s remote=%s: it was removed from the group and speaks"
-                " still; it is not heard: stop it, or add it again",
+                " still; its messages are ignored: stop it, or add it again",
                 sender, inbound.host,
             )  # fmt: skip
         if not isinstance(message, Hello):

@@ -23,7 +23,7 @@ class HaConfig:
         if self.heartbeat_ms >= self.housekeeping_ms:
             message = (
                 f"haSendHeartbeatInterval={self.heartbeat_ms}: less than"
-                f" haHousekeepingInterval={self.housekeeping_ms} is expected, or connections"
-                " that are sound are given up"
+                f" haHousekeepingInterval={self.housekeeping_ms} is expected, or sound"
+                " connections are closed"
             )
             raise ValueError(message)

@@ -135,8 +135,8 @@ class SlaveLink(asyncio.Protocol):
         if position > log.last_to_ask_for:
             raise BadStream(
                 f"it has a log up to {position}, and this one ends at {log.last_to_ask_for}: it is"
-                " the slave of another master, or this master has lost the end of its log; the"
-                " one of both logs that is not to count has to be moved away"
+                " the slave of another master, or this master has lost the end of its log; move"
+                " away the one of the two logs that you give up"
             )
         if position < log.first_position:
             raise BadStream(

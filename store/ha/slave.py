@@ -209,7 +209,7 @@ class HaSlave:
         """Take that the master sends nothing of what it was asked for."""
         self._tell(
             f"{self._address} sends nothing from position {position} on, where this log goes on:"
-            " its log ends before, or it has deleted that. If this log is not to count, stop this"
+            " its log ends before, or it has deleted that. To give up this log, stop this"
             " broker and move its commitlog, consumequeue and index away"
         )
 

@@ -283,7 +283,7 @@ class _Recovery:
         raise FatalError(
             f"{self._segments.path(position)} is damaged at offset"
             f" {position % self._segment_bytes} (position {position}): {_describe(code)}. Sound"
-            f" messages that were stored for good lie behind, from position {where} to {end}."
+            f" messages that had been synced lie behind it, from position {where} to {end}."
             f" Restore the file from a copy; or set cutDamagedCommitLog=true for one start, which"
             f" drops these {end - position} bytes, as RocketMQ does"
         )

@@ -167,7 +167,7 @@ class ForeignQueueRecovery:
             message = (
                 f"{where}/{names[0]} has {sizes[0]} bytes, mappedFileSizeConsumeQueue says {size}:"
                 f" set it to {sizes[0]}, or remove the directory consumequeue, and the queues are"
-                " built anew from the log"
+                " rebuilt from the log"
             )
             raise FatalError(message)
         for where, key, names in found:

@@ -266,7 +266,7 @@ def test_an_administrator_moves_the_mastership_while_both_live(tmp_path: Path) -
                 **ON,
                 "enableDLegerCommitLog": "true",
             },
-            "remove one of both lines",
+            "remove one of the two lines",
         ),
         (
             {**ON, "haMaxTimeSlaveNotCatchup": "5000", "haSendHeartbeatInterval": "5000"},

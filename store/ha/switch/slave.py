@@ -130,8 +130,8 @@ class SwitchHaSlave(HaSlave):
                 raise BadStream(
                     f"it has this log up to {point}, and up to {log.committed_position} it was"
                     " acknowledged: this master was elected from outside the in-sync set, or has"
-                    " lost the end of its log. Nothing is changed here. If what it lacks is not to"
-                    " count, stop this broker and move its storePathRootDir away"
+                    " lost the end of its log. Nothing is changed here. To give up what it lacks,"
+                    " stop this broker and move its storePathRootDir away"
                 )
             if point < end:
                 raise Surplus(point, end)
