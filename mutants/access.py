@@ -107,6 +107,21 @@ ACCESS: Final = (
         ),
     ),
     Mutant(
+        name="named-file-waited-for",
+        breaks="A pipe in the place of a key or an access file stops a broker, a device fills it.",
+        source="By hand: rocketmq.acl.plain.file and peerSharedKeyFile that name a pipe.",
+        plant=patch("ledgermq.runtime.regular:read_named", ("if not stat.S_ISREG", "if not open")),
+    ),
+    Mutant(
+        name="tagged-value-crashes",
+        breaks="A value that YAML's own tags do not fit ends the reading of rules with a trace.",
+        source="By hand: an access file with !!bool x, !!int '', !!timestamp x.",
+        plant=patch(
+            "broker.access.file:AccessFile._read",
+            ("except (LookupError, AttributeError, TypeError):", "except ZeroDivisionError:"),
+        ),
+    ),
+    Mutant(
         name="hidden-topic-read-on-its-way",
         breaks="Who may read all topics but one reads that one's delayed messages and halves.",
         source="A review: topics of the system fell under the permission for all others.",

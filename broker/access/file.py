@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.access.rules import NOBODY, Rules, read_rules
 from broker.limits import ACCESS_FILE_BYTES_MAX
 from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.regular import read_named
 from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
@@ -144,10 +145,7 @@ class AccessFile:
         """Return what is in the file. Errors: `OSError`, `ValueError`."""
         import yaml
 
-        with pathlib.Path(self.path).open("rb") as file:
-            data = file.read(ACCESS_FILE_BYTES_MAX + 1)
-        if len(data) > ACCESS_FILE_BYTES_MAX:
-            raise ValueError(f"larger than {ACCESS_FILE_BYTES_MAX} bytes")
+        data = read_named(self.path, int(ACCESS_FILE_BYTES_MAX))
         try:
             return yaml.load(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # a safe loader
         except yaml.YAMLError as error:
@@ -157,6 +155,8 @@ class AccessFile:
             raise ValueError(f"no YAML{place}") from None
         except RecursionError:
             raise ValueError("no YAML that can be read: too deep") from None
+        except (LookupError, AttributeError, TypeError):  # of PyYAML, for a value like !!bool x
+            raise ValueError("no YAML that can be read: a value is not of its type") from None
 
     def _stat(self) -> tuple[int, ...] | None:
         """Return what changes with the file, and with who may read it."""

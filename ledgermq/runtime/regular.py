@@ -1,7 +1,7 @@
 """What of a directory is a file of ours to read: regular, and no larger than anybody wrote it.
 
 A directory may come from others: pipes, devices, folders and huge sparse files under the names of
-ours are refused before anything waits for them or takes memory.
+ours are refused before anything waits for them or takes memory. So are those that settings name.
 """
 
 import os
@@ -30,6 +30,25 @@ def check_small(fd: int, path: str) -> None:
     except FatalError:
         os.close(fd)
         raise
+
+
+def read_named(path: str, most: int) -> bytes:
+    """Return what is in a file that a setting names, which may be anything.
+
+    Errors: `OSError`; `ValueError` for what is no file, or has more than ``most`` bytes.
+    """
+    # Not blocking: a pipe would wait for who writes to it.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError("no file but something else of that name")
+        with open(fd, "rb", closefd=False) as file:  # noqa: PTH123  # a descriptor, not a path
+            data = file.read(most + 1)
+    finally:
+        os.close(fd)
+    if len(data) > most:
+        raise ValueError(f"larger than {most} bytes")
+    return data
 
 
 def _check_size(size_bytes: int, path: str) -> None:

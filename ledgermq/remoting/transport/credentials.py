@@ -32,6 +32,7 @@ from ledgermq.remoting.protocol.signing import (
     Trust,
 )
 from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.regular import read_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,10 +246,9 @@ def _certificates(name: str, path: str) -> list[Certificate]:
 
 
 def _read(name: str, path: str) -> bytes:
-    file = pathlib.Path(path)
     try:
-        if file.stat().st_size > FILE_BYTES_MAX:
-            raise FatalError(f"{name}={path}: larger than {FILE_BYTES_MAX} bytes")
-        return file.read_bytes()
+        return read_named(path, FILE_BYTES_MAX)
+    except ValueError as error:
+        raise FatalError(f"{name}={path}: {error}") from error
     except OSError as error:
         raise FatalError(f"{name}={path}: cannot be read: {error.strerror or error}") from error

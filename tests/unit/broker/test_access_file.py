@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from broker.access.build import access_file
 from broker.access.file import AccessFile
 from broker.config import BrokerConfig
 from broker.modes.assignment import AsMaster
+from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.regular import mode_of
 from mutants.patches import BY_TESTS
@@ -147,9 +149,64 @@ def test_a_link_goes_on_to_lead_to_the_file(path, tmp_path):
     assert mode_of(str(link)) == mode_of(str(path))
 
 
+ODD_VALUES = ("!!bool x", "!!int ''", "!!float ''", "!!timestamp x")
+
+
+def refuses_values_of_no_type(path) -> bool:
+    for value in ODD_VALUES:
+        path.write_text(BOTH)
+        file = read(path)
+        path.write_text(f"{BOTH}globalWhiteRemoteAddresses: [{value}]\n")
+        try:
+            assert not file.refresh()
+            assert set(file.rules.accounts) == {"staying", "leaving"}
+        except (LookupError, AttributeError):
+            return False
+    return True
+
+
+def test_a_value_that_its_tag_does_not_fit_is_a_mistake_like_others(path):
+    assert refuses_values_of_no_type(path)
+    path.write_text(f"{BOTH}globalWhiteRemoteAddresses: [{ODD_VALUES[0]}]\n")
+    with pytest.raises(FatalError, match="a value is not of its type"):
+        read(path)
+
+
+def waits_for_no_pipe(path) -> bool:
+    """Whether a pipe is refused under each name that a setting gives a file."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    # Somebody writes nothing into it, so that whoever opens it for reading goes on at once.
+    fd = os.open(path, os.O_RDWR)
+    os.write(fd, b"a key that everybody can see\n")
+    readers = (
+        lambda: read(path),
+        lambda: CredentialStore(
+            SecuritySettings(shared_key_file=str(path)), "n0", lambda: 0
+        ).load(),
+    )
+    refused = 0
+    timer = threading.Timer(0.2, os.close, (fd,))  # the end of what waits all the same
+    timer.start()
+    for reader in readers:
+        try:
+            reader()
+        except FatalError as error:
+            refused += "no file but something else" in error.message
+    timer.join()
+    path.unlink()
+    return refused == len(readers)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(path):
+    assert waits_for_no_pipe(path)
+
+
 @pytest.mark.parametrize(
     ("mutant", "rule"),
     [
+        (BY_TESTS["named-file-waited-for"], waits_for_no_pipe),
+        (BY_TESTS["tagged-value-crashes"], refuses_values_of_no_type),
         (BY_TESTS["account-removed-by-hand-comes-back"], keeps_what_was_written_by_hand),
         (BY_TESTS["bad-access-file-ends-a-switch"], goes_on_in_the_next_role),
     ],
