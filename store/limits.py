@@ -30,6 +30,10 @@ HA_PROOF_MS: Final = Limit(
 HA_COMPLAINTS_MAX: Final = Limit(
     32, "log lines about refused slaves, in an hour", Unit.COUNT, Scope.PROCESS, "not written"
 )
+HA_REPORTS_BYTES_MAX: Final = Limit(
+    4_096, "reports of a slave in one turn of the loop", Unit.BYTES, Scope.CONNECTION,
+    "the rest waits for the next turn",
+)  # fmt: skip
 HA_UNSENT_BYTES: Final = Limit(
     512 * 1024, "of the log, waiting to be sent to a slave", Unit.BYTES, Scope.CONNECTION,
     "sent later, from the log",
@@ -48,6 +52,7 @@ LIMITS: Final = (
     HA_SLAVES_MAX,
     HA_PROOF_MS,
     HA_COMPLAINTS_MAX,
+    HA_REPORTS_BYTES_MAX,
     HA_UNSENT_BYTES,
     EPOCHS_MAX,
 )

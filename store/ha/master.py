@@ -18,7 +18,13 @@ from store.ha.codec import BadStream, ReportDecoder, encode_header
 from store.ha.config import HaConfig
 from store.ha.master_log import MasterLog
 from store.ha.pace import Pace
-from store.limits import HA_COMPLAINTS_MAX, HA_PROOF_MS, HA_SLAVES_MAX, HA_UNSENT_BYTES
+from store.limits import (
+    HA_COMPLAINTS_MAX,
+    HA_PROOF_MS,
+    HA_REPORTS_BYTES_MAX,
+    HA_SLAVES_MAX,
+    HA_UNSENT_BYTES,
+)
 
 PUSH_BYTES_MAX: Final = 256 * 1024
 """What one slave is sent in one turn of the loop: sends wait no longer for one that catches up."""
@@ -47,7 +53,7 @@ class Decoder(Protocol):
         ...
 
 
-class SlaveLink(asyncio.Protocol):
+class SlaveLink(asyncio.BufferedProtocol):
     """One connection of a slave."""
 
     def __init__(self, master: "HaMaster") -> None:
@@ -55,6 +61,7 @@ class SlaveLink(asyncio.Protocol):
         self._log = master.log
         self._channel = master.make_channel()
         self._decoder: Decoder = ReportDecoder()
+        self._room = bytearray(HA_REPORTS_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._paused = self._scheduled = False
         self.remote = "?"
@@ -95,7 +102,16 @@ class SlaveLink(asyncio.Protocol):
         self._paused = False
         self.on_moved()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where to read into; the rest waits for the next turn of the loop."""
+        del sizehint
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        self.take_bytes(bytes(memoryview(self._room)[:nbytes]))
+
+    def take_bytes(self, data: bytes) -> None:
         """Take reports."""
         try:
             stream, back = self._channel.take(data)

@@ -87,7 +87,7 @@ def test_a_send_does_not_wait_for_what_a_slave_lacked_before(
 
     async def run() -> None:
         log, link, wire = behind(tmp_path)
-        link.data_received(encode_report(0))
+        link.take_bytes(encode_report(0))
         before = len(wire.sent)
         assert link._next < log.own_position
         put(log, b"new")
@@ -111,7 +111,7 @@ def test_a_backlog_is_sent_in_moments_while_entries_come(
         pace = link._master.pace
         pace.on_served(SystemClock().monotonic_ms())
         pace.on_sent(SystemClock().monotonic_ms(), SAVED_BYTES_MAX + 3 * BYTES_A_MS)
-        link.data_received(encode_report(0))
+        link.take_bytes(encode_report(0))
         position = link._next
         for _ in range(10):
             await asyncio.sleep(0)
@@ -136,7 +136,7 @@ def test_who_follows_takes_no_share_from_who_catches_up(
     """However fast the log grows that others follow, a slave that lacks more gets its share."""
     del monkeypatch
     log, link, _ = behind(tmp_path)
-    link.data_received(encode_report(0))
+    link.take_bytes(encode_report(0))
     master = link._master
     master.clock = Still()  # type: ignore[assignment]  # nothing is earned
     master.pace = pace = Pace(0)

@@ -31,7 +31,7 @@ from store.ha.master_log import MasterLog
 from store.ha.recent import RECENT_BYTES_MAX, Recent
 from store.ha.slave import RETRY_MS_MAX, HaSlave, MasterLink
 from store.ha.slave_log import SlaveLog
-from store.limits import HA_COMPLAINTS_MAX, HA_SLAVES_MAX
+from store.limits import HA_COMPLAINTS_MAX, HA_REPORTS_BYTES_MAX, HA_SLAVES_MAX
 from store.plain.config import PlainLogConfig
 from store.plain.view import PlainView
 from store.plain.writer import Extent
@@ -142,10 +142,10 @@ def test_a_slave_gets_the_log_from_where_it_asks(tmp_path: Path) -> None:
     first = log.end_position
     put(log, b"two")
     link, wire = linked(log)
-    link.data_received(encode_report(first))
+    link.take_bytes(encode_report(first))
     found = [piece for piece in TransferDecoder().feed(wire.sent) if piece.data]
     assert [(p.position, bytes(p.data)) for p in found] == [(first, record(first, body=b"two"))]
-    link.data_received(encode_report(log.end_position))
+    link.take_bytes(encode_report(log.end_position))
     assert not wire.closed
     assert link._master.status()[0]["behind"] == 0
 
@@ -154,7 +154,7 @@ def test_only_what_is_synced_is_sent_where_syncs_count(tmp_path: Path) -> None:
     log = master_log(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     put(log, b"one")
     link, wire = linked(log)
-    link.data_received(encode_report(0))
+    link.take_bytes(encode_report(0))
     assert not [piece for piece in TransferDecoder().feed(wire.sent) if piece.data]
     log._flusher.save_all()
     link.push()
@@ -165,8 +165,8 @@ def test_what_was_not_sent_cannot_be_confirmed(tmp_path: Path) -> None:
     log = master_log(tmp_path)
     put(log, b"one")
     link, wire = linked(log)
-    link.data_received(encode_report(0))
-    link.data_received(encode_report(log.end_position + 1))
+    link.take_bytes(encode_report(0))
+    link.take_bytes(encode_report(log.end_position + 1))
     assert wire.closed
 
 
@@ -174,7 +174,7 @@ def test_a_slave_that_has_more_is_refused(tmp_path: Path) -> None:
     log = master_log(tmp_path)
     put(log, b"one")
     link, wire = linked(log)
-    link.data_received(encode_report(log.end_position + 1))
+    link.take_bytes(encode_report(log.end_position + 1))
     assert wire.closed
     assert link.position is None
 
@@ -186,7 +186,7 @@ def test_a_slave_that_hangs_up_is_not_waited_for(tmp_path: Path) -> None:
     put(log, b"one")
     link, _ = linked(log)
     for position in (0, log.end_position):
-        link.data_received(encode_report(position))
+        link.take_bytes(encode_report(position))
     assert gate.best == log.end_position
     link.connection_lost(None)
     assert gate.best is None
@@ -274,12 +274,12 @@ def test_the_first_report_confirms_nothing(tmp_path: Path) -> None:
     log._user = Heard()
     put(log, b"one")
     other, good = linked(log)[0], linked(log)[0]
-    other.data_received(encode_report(log.end_position))  # what is its log? nobody has compared it
+    other.take_bytes(encode_report(log.end_position))  # what is its log? nobody has compared it
     assert (gate.confirmed, gate.best) == (0, None)
     good._master = other._master
     good._master.on_opened(good)
-    good.data_received(encode_report(0))
-    good.data_received(encode_report(log.end_position))
+    good.take_bytes(encode_report(0))
+    good.take_bytes(encode_report(log.end_position))
     assert (gate.confirmed, gate.best) == (log.end_position, log.end_position)
 
 
@@ -357,12 +357,33 @@ def test_a_slave_without_space_asks_seldom(tmp_path: Path) -> None:
     assert slave._delay_ms == RETRY_MS_MAX
 
 
+def test_reports_without_end_are_read_in_small_parts(tmp_path: Path) -> None:
+    """Each part costs a turn of the loop, in which nobody else is served."""
+    link, _ = linked(master_log(tmp_path))
+    parts: list[int] = []
+    link._feed = lambda stream: parts.append(len(stream))  # type: ignore[method-assign]
+    data = encode_report(0) * 20_000
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: link, "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(data)
+        async with asyncio.timeout(20):
+            while sum(parts) < len(data):
+                await asyncio.sleep(0)
+        writer.close()
+        server.close()
+
+    log_worker(main)
+    assert max(parts) <= HA_REPORTS_BYTES_MAX
+
+
 def test_a_new_slave_takes_the_place_of_who_confirms_nothing(tmp_path: Path) -> None:
     log = master_log(tmp_path)
     first, first_wire = linked(log)
     master = first._master
     for _ in range(2):
-        first.data_received(encode_report(0))
+        first.take_bytes(encode_report(0))
     wires = []
     for _ in range(HA_SLAVES_MAX + 5):
         link, wire = SlaveLink(master), Wire()
@@ -372,8 +393,8 @@ def test_a_new_slave_takes_the_place_of_who_confirms_nothing(tmp_path: Path) -> 
     closed = [number for number, wire in enumerate(wires) if wire.closed]
     assert closed == list(range(6))
     for link in master._links:
-        link.data_received(encode_report(0))
-        link.data_received(encode_report(0))
+        link.take_bytes(encode_report(0))
+        link.take_bytes(encode_report(0))
     late = Wire()
     SlaveLink(master).connection_made(late)  # type: ignore[arg-type]
     assert late.closed
@@ -548,6 +569,7 @@ CHECKS: tuple[tuple[Mutant, Callable[..., None]], ...] = (
         BY_TESTS["ha-recent-goes-on-beyond"],
         test_what_has_just_come_is_walked_as_the_log_would_be,
     ),
+    (BY_TESTS["ha-reports-read-at-once"], test_reports_without_end_are_read_in_small_parts),
     (BY_TESTS["ha-lost-units-left-aside"], test_a_slave_that_lost_units_of_a_queue_ends),
     (BY_TESTS["ha-other-log-followed"], test_a_slave_compares_its_last_record),
     (BY_TESTS["ha-reported-before-written"], test_a_slave_confirms_what_it_has_written),

@@ -304,9 +304,9 @@ def test_a_slave_that_says_another_id_than_it_has_proven_is_refused(tmp_path: Pa
         side = SealedChannel(door_of(proven, key).dial("0"))
         link, wire = master.make_link(), Wire()
         link.connection_made(wire)  # type: ignore[arg-type]  # stands for one
-        link.data_received(side.greeting)
+        link.take_bytes(side.greeting)
         _, proof = side.take(wire.sent)
-        link.data_received(proof + side.wrap(encode_hello(said)))
+        link.take_bytes(proof + side.wrap(encode_hello(said)))
         return wire.closed
 
     assert not is_closed("2", 2)
@@ -328,32 +328,32 @@ def test_a_master_counts_what_a_known_slave_confirms_in_its_epoch(tmp_path: Path
     link, wire = master.make_link(), Wire()
     assert isinstance(link, SwitchSlaveLink)
     link.connection_made(wire)  # type: ignore[arg-type]  # stands for one
-    link.data_received(encode_hello(2))
+    link.take_bytes(encode_hello(2))
     assert wire.sent == encode_welcome(Welcome(end, 4, master.epochs))
     wire.sent = b""
-    link.data_received(encode_report(0))
+    link.take_bytes(encode_report(0))
     assert wire.sent.startswith(HEADER.pack(2, end, 0, 4, 0, 0))
     assert log.committed_position == 0
-    link.data_received(encode_report(end))
+    link.take_bytes(encode_report(end))
     assert log.committed_position == end
     other, wire = master.make_link(), Wire()
     other.connection_made(wire)  # type: ignore[arg-type]  # stands for one
-    other.data_received(encode_hello(1))
+    other.take_bytes(encode_hello(1))
     assert wire.closed, "it has the master's own id"
     again, wire = master.make_link(), Wire()
     again.connection_made(wire)  # type: ignore[arg-type]  # stands for one
-    again.data_received(encode_hello(2))
+    again.take_bytes(encode_hello(2))
     assert not wire.closed
     assert in_sync.limit(end) == 0, "it may have lost it since"
     master.on_report()
     assert in_sync.limit(end) == 0, "the connection before says nothing any more"
     link.connection_lost(None)
     with planted(BY_TESTS["switch-closed-link-confirms"]):
-        again.data_received(encode_report(0))
-        again.data_received(encode_report(end))
+        again.take_bytes(encode_report(0))
+        again.take_bytes(encode_report(end))
         third = master.make_link()
         third.connection_made(Wire())  # type: ignore[arg-type]  # stands for one
-        third.data_received(encode_hello(2))
+        third.take_bytes(encode_hello(2))
         master.on_report()
         assert in_sync.limit(end) == end
     assert in_sync.wanted(end, 10**12) == {1}
