@@ -42,7 +42,7 @@ def read_named(path: str, most: int) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("no file but something else of that name")
-        with open(fd, "rb", closefd=False) as file:  # noqa: PTH123  # a descriptor, not a path
+        with open(fd, "rb", closefd=False) as file:  # not the path: it may be another file by now
             data = file.read(most + 1)
     finally:
         os.close(fd)
