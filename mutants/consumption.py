@@ -161,4 +161,22 @@ CONSUMPTION: Final = (
             ("if link is not None and link.connection.closed:", "if False:"),
         ),
     ),
+    Mutant(
+        name="oneway-without-an-end",
+        breaks="What is sent one-way to a broker that reads nothing fills the memory.",
+        source="docs/client.md: max_pending_bytes; RocketMQ bounds them by a semaphore.",
+        plant=patch(
+            "ledgermq.client.oneway:Oneway.write",
+            ("if waiting and waiting + size > self._bytes_max:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="steps-unwatched",
+        breaks="A coroutine that blocks the loop stops heartbeats and renewals without a word.",
+        source="docs/client.md: a call that blocks the loop for more than a second is a warning.",
+        plant=patch(
+            "ledgermq.client.listening:WatchedListener._follow",
+            ("await _Steps(outcome, self._clock, context)", "await outcome"),
+        ),
+    ),
 )

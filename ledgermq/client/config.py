@@ -59,9 +59,10 @@ class ClientConfig:
     """Whether sends keep away from brokers whose answers took long, while there are others, as with
     RocketMQ's ``sendLatencyFaultEnable``; for 30 s after 550 ms, up to ten minutes after 15 s."""
     max_pending_sends: int = 20_000
-    """Sends awaiting an answer; more are refused with ``TooManyPending``."""
+    """Sends awaiting an answer, a batch being one; more are refused with ``TooManyPending``."""
     max_pending_bytes: int = 50_331_648
-    """Bodies of those sends together; likewise."""
+    """Bodies of those sends together, as they are sent; likewise, but one alone may be larger. Also
+    what `Producer.send_oneway` has given a connection and the network has not taken."""
     hooks: tuple[Hook, ...] = ()
     """What hears of sends, listener calls and decisions of transactions."""
     trace: bool = False
@@ -95,7 +96,10 @@ class ClientConfig:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         self._check_account()
-        for name in ("auto_batch_messages_max", "auto_batch_bytes_max"):
+        for name in (
+            "auto_batch_messages_max", "auto_batch_bytes_max", "max_pending_sends",
+            "max_pending_bytes",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.retry_times < 0:

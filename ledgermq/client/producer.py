@@ -20,6 +20,7 @@ from ledgermq.client.instance import ClientInstance
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.links import Link, Links
 from ledgermq.client.message import Attempt, Message, MessageQueue, SendResult
+from ledgermq.client.oneway import Oneway
 from ledgermq.client.request_reply import Requests
 from ledgermq.client.selectors import Choice, QueueSelector, destination_of
 from ledgermq.client.send_codec import (
@@ -79,6 +80,7 @@ class Producer(StartStop):
         self._first_queue = rng.randint(0, 1 << 16)
         self._pending = 0
         self._pending_bytes = 0
+        self._oneway = Oneway(config.max_pending_bytes)
         self._requests = Requests(self, self._instance)
         ids = self._instance.unique_ids
         self._hooks, self.tracing = hooks_of(config, Producer, clock, ids)
@@ -184,8 +186,9 @@ class Producer(StartStop):
         """Send without waiting for an answer; returns the message's unique key.
 
         Nothing is known of the result and nothing is retried: a broker that no longer leads drops
-        it, and nobody says so until the connection breaks or the routes are polled. Errors: as
-        ``send``, except that route and connection errors come as they are.
+        it, and nobody says so until the connection breaks or the routes are polled. What a broker
+        does not read in time waits here, up to ``max_pending_bytes``. Errors: as ``send``, except
+        that route and connection errors come as they are.
         """
         if self._hooks is None:
             return await self._send_oneway(message, queue)
@@ -215,7 +218,7 @@ class Producer(StartStop):
             )
         opaque = link.connection.next_opaque()
         header = encode_send(target, outgoing, opaque, FLAG_ONEWAY)
-        link.connection.write(header, outgoing.body)
+        await self._oneway.write(link.connection, header, outgoing.body)
         return outgoing.msg_id
 
     async def request(
@@ -352,10 +355,10 @@ class Producer(StartStop):
             and (self._pending or grouper.crowded)
             and not message.sharding_key
         ):
-            self._admit()
+            size_bytes = len(message.body)
+            self._admit(size_bytes)
             joined = grouper.join(message, timeout_ms)
             if joined is not None:
-                size_bytes = len(message.body)
                 self._pending += 1
                 self._pending_bytes += size_bytes
                 try:
@@ -386,13 +389,13 @@ class Producer(StartStop):
         self, outgoing: Outgoing, queue: MessageQueue | Choice | None, timeout_ms: int | None
     ) -> SendResult:
         """Send what was validated and rendered; errors as `send`, less ``InvalidMessage``."""
-        self._admit()
+        size_bytes = len(outgoing.body)
+        self._admit(size_bytes)
         choice = None
         if callable(queue):
             choice, queue = queue, None
         if timeout_ms is None:
             timeout_ms = self.config.send_timeout_ms
-        size_bytes = len(outgoing.body)
         self._pending += 1
         self._pending_bytes += size_bytes
         try:
@@ -449,16 +452,20 @@ class Producer(StartStop):
         """Return whether nothing is under way that `stop` should wait for."""
         return not self._pending
 
-    def _admit(self) -> None:
-        """Raise unless one more send may begin."""
+    def _admit(self, size_bytes: int) -> None:
+        """Raise unless one more send may begin; one alone always may."""
         if not self._instance.running:
             self._check_running()
-        config = self.config
-        if (
-            self._pending >= config.max_pending_sends
-            or self._pending_bytes > config.max_pending_bytes
+        config, pending = self.config, self._pending
+        if pending and (
+            pending >= config.max_pending_sends
+            or self._pending_bytes + size_bytes > config.max_pending_bytes
         ):
-            raise TooManyPending(f"{self._pending} sends, {self._pending_bytes} bytes are pending")
+            raise TooManyPending(
+                f"{pending} sends with {self._pending_bytes} bytes are pending, and {size_bytes} "
+                f"bytes more are over max_pending_sends ({config.max_pending_sends}) or "
+                f"max_pending_bytes ({config.max_pending_bytes})"
+            )
 
     def _maybe_targets(self, topic: str) -> TopicTargets | None:
         targets = self._topics.get(topic)

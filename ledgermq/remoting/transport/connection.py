@@ -8,9 +8,9 @@ table of hot handlers. Times are those of the event loop.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
@@ -26,9 +26,6 @@ from ledgermq.remoting.transport.receiver import Receiver
 from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.remoting.transport.turns import Turns
 from ledgermq.runtime.tasks import attempt, report_serving_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _log = logging.getLogger(__name__)
 _ids = itertools.count(1)
@@ -50,7 +47,7 @@ class Dispatcher(Protocol):
     """Where frames go."""
 
     @property
-    def hot(self) -> "Mapping[bytes, HotHandler]":
+    def hot(self) -> Mapping[bytes, HotHandler]:
         """Hot handlers by the first bytes of the header, see `dispatch.hot_keys`."""
         ...
 
@@ -145,10 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     # Writing
 
     def write(self, *buffers: Buffer) -> None:
-        """Queue buffers; everything queued in one loop turn leaves together.
-
-        On a closed connection nothing happens. Buffers must not change until they are sent.
-        """
+        """Queue buffers, which must not change until they are sent; a closed one drops them."""
         if self.closed:
             return
         self._out += buffers
@@ -169,8 +163,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes written and not yet taken by the kernel."""
-        waiting = sum(map(len, self._out))
-        return waiting + (self._transport.get_write_buffer_size() if self._transport else 0)
+        return sum(map(len, self._out)) + self.buffered_bytes
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Those of earlier turns of the loop among them."""
+        return self._transport.get_write_buffer_size() if self._transport else 0
 
     # Requests of ours
 

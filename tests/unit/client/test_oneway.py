@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ledgermq.client import Message, NoRoute, Producer
+from ledgermq.client import Message, NoRoute, Outcome, Producer, TooManyPending
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
@@ -87,5 +87,55 @@ def test_a_connection_that_works_asks_for_no_route():
                 await producer.send_oneway(Message(TOPIC, b"%d" % number))
             await broker.wait_for(lambda: broker.count(SEND) == 3)
         assert server.asked.count(TOPIC) == 1
+
+    run(body)
+
+
+async def send_to_who_reads_nothing(cluster):
+    """Send one-way to a broker that has stopped reading; returns how many messages were taken."""
+    async with Producer(
+        cluster.config(max_pending_bytes=1_000_000, compress_over_bytes=0)
+    ) as producer:
+        await producer.send(Message(TOPIC, b"0"))
+        for connection in cluster.replicas[0].connections:
+            connection._transport.pause_reading()
+        taken, refusal = 0, None
+        while taken < 200 and refusal is None:
+            try:
+                await producer.send_oneway(Message(TOPIC, b"x" * 100_000))
+                taken += 1
+            except TooManyPending as error:
+                refusal = error
+        for connection in cluster.replicas[0].connections:
+            connection._transport.resume_reading()
+        await cluster.replicas[0].wait_for(lambda: cluster.replicas[0].count(SEND) == taken + 1)
+        await producer.send_oneway(Message(TOPIC, b"1"))
+    return taken, refusal
+
+
+def test_what_a_broker_does_not_read_is_bounded():
+    async def body(cluster):
+        taken, refusal = await send_to_who_reads_nothing(cluster)
+        assert 9 < taken < 200
+        assert refusal.outcome is Outcome.FAILED
+        assert "max_pending_bytes (1000000)" in str(refusal)
+
+    async def broken(cluster):
+        with planted(BY_TESTS["oneway-without-an-end"]):
+            assert await send_to_who_reads_nothing(cluster) == (200, None)
+
+    run(body)
+    run(broken)
+
+
+def test_a_loop_of_sends_that_waits_for_nothing_is_no_flood():
+    async def body(cluster):
+        async with Producer(
+            cluster.config(max_pending_bytes=300_000, compress_over_bytes=0)
+        ) as producer:
+            await producer.send(Message(TOPIC, b"0"))
+            for number in range(100):
+                await producer.send_oneway(Message(TOPIC, b"%d" % number * 10_000))
+            await cluster.replicas[0].wait_for(lambda: cluster.replicas[0].count(SEND) == 101)
 
     run(body)

@@ -13,6 +13,7 @@ from ledgermq.client import (
     Outcome,
     Producer,
     SendFailed,
+    SendResult,
     SendStatus,
     TooManyPending,
 )
@@ -392,6 +393,18 @@ def test_pending_bytes_are_bounded():
             failures = await asyncio.gather(*sends, return_exceptions=True)
             assert [type(e) for e in failures] == [SendFailed, TooManyPending]
             await producer.send(Message(TOPIC, b"x"))
+
+    run(body)
+
+
+def test_no_send_begins_that_would_be_over_the_bound():
+    async def body(cluster):
+        async with Producer(cluster.config(max_pending_bytes=1_000)) as producer:
+            sends = [producer.send(Message(TOPIC, b"x" * size)) for size in (600, 401, 400)]
+            first, second, third = await asyncio.gather(*sends, return_exceptions=True)
+            assert (type(first), type(third)) == (SendResult, SendResult)
+            assert (type(second), second.outcome) == (TooManyPending, Outcome.FAILED)
+            assert "1 sends with 600 bytes are pending, and 401 bytes more" in str(second)
 
     run(body)
 
