@@ -81,4 +81,13 @@ NOTHING_COMES: Final = (
             ("if not level and", "if False and"),
         ),
     ),
+    Mutant(
+        name="stand-still-unsaid",
+        breaks="A queue stands still, since a call of the listener hangs, without a word.",
+        source="docs/client.md: every reason why nothing arrives is said.",
+        plant=patch(
+            "ledgermq.client.push:PushConsumer.on_full",
+            ("self.hindrances.on_full(queue, reason)", "pass"),
+        ),
+    ),
 )

@@ -29,6 +29,7 @@ from ledgermq.client.errors import (
     SendFailed,
     StrategyFailed,
     TooManyPending,
+    Unfinished,
 )
 from ledgermq.client.finder import MessageFinder
 from ledgermq.client.halves import HalfMessage, TransactionResult, TransactionState
@@ -127,6 +128,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "Unfinished",
     "allocate_averagely",
     "allocate_by_circle",
     "select_by_hash",

@@ -48,6 +48,12 @@ class NotTaken(ClientError):
         )
 
 
+class Unfinished(ClientError):
+    """A queue is not pulled further, since the listener does not finish what it has of it."""
+
+    retriable = True
+
+
 class NotRunning(ClientError):
     """The client was not started, or was stopped.
 

@@ -128,7 +128,8 @@ class GroupMember(StartStop):
         """Why topics are not consumed now, by topic; empty while all is well.
 
         `NameServersUnreachable`, `NoRoute` for a topic that nobody knows, `NotTaken` for queues
-        that cannot be had, or what a broker said, to pulls, too.
+        that cannot be had, `Unfinished` for some whose messages a listener does not finish, or what
+        a broker said, to pulls, too.
         """
         return self.hindrances.problems(self.assignment.queues)
 
@@ -197,6 +198,9 @@ class GroupMember(StartStop):
     def maybe_flow_control(self, process_queue: ProcessQueue) -> str | None:
         """Return why pulling a queue must pause, None if it need not."""
         return process_queue.maybe_flow_control(self.options)
+
+    def on_full(self, queue: MessageQueue, reason: str) -> None:
+        """Take that a queue is not pulled: no news where the caller polls when it likes."""
 
     def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets, soon, in the queues that are held or being taken."""
@@ -358,7 +362,7 @@ class GroupMember(StartStop):
                 balanced = False
                 continue
             taken = await self.assignment.change(topic, mine)
-            self.hindrances.on_share(topic, taken=taken)
+            self.hindrances.on_share(topic, taken=taken, empty=not mine)
             balanced &= taken
         if balanced and not self.hindrances:
             self._joined.set()

@@ -8,7 +8,7 @@ long as it holds. What a change of leader brings about is no reason before it ha
 import logging
 from collections.abc import Iterable
 
-from ledgermq.client.errors import NotTaken
+from ledgermq.client.errors import NotTaken, Unfinished
 from ledgermq.client.leader import leader_may_have_moved
 from ledgermq.client.message import MessageQueue
 from ledgermq.remoting.protocol.codes import ResponseCode
@@ -36,6 +36,8 @@ class Hindrances:
         self._queues: dict[MessageQueue, RemotingError] = {}
         self._since_ms: dict[str | MessageQueue, int] = {}
         """Since when the queues of a topic are not had, or a queue cannot be pulled."""
+        self._without: set[str] = set()
+        """Topics of which no queue is this member's share."""
 
     def __bool__(self) -> bool:
         """Tell whether a topic is blocked."""
@@ -57,8 +59,17 @@ class Hindrances:
         before, self._topics[topic] = self._topics.get(topic), error
         self._tell(topic, before, error)
 
-    def on_share(self, topic: str, *, taken: bool) -> None:
-        """Take whether this member has all queues of a topic that are its share."""
+    def on_share(self, topic: str, *, taken: bool, empty: bool = False) -> None:
+        """Take whether this member has all queues of a topic that are its share.
+
+        An empty share is no problem, since others consume the topic, but it is said once.
+        """
+        if not empty:
+            self._without.discard(topic)
+        elif topic not in self._without:
+            self._without.add(topic)
+            level = logging.INFO if topic == self._retry_topic else logging.WARNING
+            _log.log(level, "topic=%s event=no_queue_for_this_member", topic)
         now_ms = self._clock.monotonic_ms()
         lasts_ms = now_ms - self._since_ms.setdefault(topic, now_ms)
         if not taken and lasts_ms >= LASTING_MS:
@@ -81,6 +92,17 @@ class Hindrances:
         self._queues[queue] = error
         self._tell(queue.topic, before, error)
 
+    def on_full(self, queue: MessageQueue, reason: str) -> None:
+        """Take that a queue is not pulled, since so much of it is not finished."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._since_ms.setdefault(queue, now_ms) < LASTING_MS:
+            return
+        before = self._queues.get(queue)
+        error = Unfinished(f"{queue} is not pulled: {reason}, and the listener does not finish")
+        self._queues[queue] = error
+        if not isinstance(before, Unfinished):
+            self._tell(queue.topic, before, error)
+
     def on_held(self, queue: MessageQueue) -> None:
         """Take that a queue is held anew: what hindered its pulls before may be over."""
         self.on_pulled(queue)
@@ -94,6 +116,7 @@ class Hindrances:
         """A topic is consumed no more."""
         self._topics.pop(topic, None)
         self._since_ms.pop(topic, None)
+        self._without.discard(topic)
 
     def _tell(self, topic: str, before: RemotingError | None, error: RemotingError) -> None:
         level = logging.INFO if str(before) == str(error) else logging.WARNING

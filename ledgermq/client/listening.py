@@ -6,8 +6,10 @@ nobody asked this task for; one that returns anything but a `ConsumeStatus` has,
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from inspect import isawaitable
+from types import CoroutineType
 
 from ledgermq.client.figures import Figures
 from ledgermq.client.message import ConsumeContext, ConsumeStatus
@@ -100,11 +102,7 @@ class WatchedListener:
                 ok = outcome is ConsumeStatus.CONSUME_SUCCESS
                 self._count(messages, context, (t_start_ns, t_end_ns), ok=ok)
             if took_ns >= BLOCKED_NS:
-                _log.warning(
-                    "queue=%s event=listener_blocked_loop seconds=%.1f",
-                    context.queue,
-                    took_ns / 1e9,
-                )
+                _warn_of_block(took_ns, context)
         if isawaitable(outcome):
             return self._follow(outcome, messages, context, t_start_ns)
         return outcome
@@ -130,7 +128,7 @@ class WatchedListener:
         self._begun[context] = t_start_ns
         ok = False
         try:
-            status = await outcome
+            status = await _Steps(outcome, self._clock, context)
             ok = status is ConsumeStatus.CONSUME_SUCCESS
             return status
         finally:
@@ -146,3 +144,56 @@ class WatchedListener:
         ok: bool,
     ) -> None:
         self._figures.on_consumed(context.queue.topic, len(messages), *when_ns, ok=ok)
+
+
+class _Steps(Generator[object, None, ConsumeStatus]):
+    """Awaits what a listener returned, with a warning for each step that blocks the loop."""
+
+    __slots__ = ("_context", "_coroutine", "_now_ns", "_step")
+
+    def __init__(
+        self, outcome: Awaitable[ConsumeStatus], clock: Clock, context: ConsumeContext
+    ) -> None:
+        self._coroutine = outcome if isinstance(outcome, CoroutineType) else _awaiting(outcome)
+        self._step = self._coroutine.send
+        self._now_ns = clock.monotonic_ns
+        self._context = context
+
+    def __await__(self) -> Generator[object, None, ConsumeStatus]:
+        return self
+
+    def __next__(self) -> object:
+        # Once a message at least: without a further call.
+        t_start_ns = self._now_ns()
+        try:
+            return self._step(None)
+        finally:
+            took_ns = self._now_ns() - t_start_ns
+            if took_ns >= BLOCKED_NS:
+                _warn_of_block(took_ns, self._context)
+
+    def send(self, value: None) -> object:
+        """Go on, once what the listener awaited is there."""
+        assert value is None
+        return next(self)
+
+    def throw(self, error: BaseException, *_: object) -> object:  # type: ignore[override]  # no types and tracebacks: deprecated
+        """Go on with an error, as a cancellation does."""
+        self._step = partial(self._go_on_with, error)
+        return next(self)
+
+    def close(self) -> None:
+        """End without a result."""
+        self._coroutine.close()
+
+    def _go_on_with(self, error: BaseException, _: None) -> object:
+        self._step = self._coroutine.send
+        return self._coroutine.throw(error)
+
+
+async def _awaiting(outcome: Awaitable[ConsumeStatus]) -> ConsumeStatus:
+    return await outcome
+
+
+def _warn_of_block(took_ns: int, context: ConsumeContext) -> None:
+    _log.warning("queue=%s event=listener_blocked_loop seconds=%.1f", context.queue, took_ns / 1e9)

@@ -72,6 +72,10 @@ class PullHost(Protocol):
         """Return why pulling a queue must pause, None if it need not."""
         ...
 
+    def on_full(self, queue: MessageQueue, reason: str) -> None:
+        """Take that a queue is not pulled, for that reason."""
+        ...
+
     def subscription(self, topic: str) -> Subscription:
         """Return the current subscription of ``topic``."""
         ...
@@ -92,6 +96,7 @@ class Puller:
         self.process_queue = process_queue
         self._host = host
         self._room = asyncio.Event()
+        self._is_full = False
         self._failures = 0
         self._broker_id = MASTER_ID
         self._illegal_offset_seen = False
@@ -120,9 +125,15 @@ class Puller:
         while not self.process_queue.dropped:
             if queue in host.pauses:
                 await host.pauses.passed(queue)
-            if host.maybe_flow_control(self.process_queue) is not None:
+            full = host.maybe_flow_control(self.process_queue)
+            if full is not None:
+                self._is_full = True
+                host.on_full(queue, full)
                 await self._wait_for_room()
                 continue
+            if self._is_full:
+                self._is_full = False
+                host.hindrances.on_pulled(queue)
             addr = None
             t_start_ns = host.clock.monotonic_ns()
             self.maybe_pulled_ms = t_start_ns // 1_000_000

@@ -121,6 +121,10 @@ class PushConsumer(GroupMember):
             return True
         return await self.service.settle(process_queue, SETTLE_MS)
 
+    def on_full(self, queue: MessageQueue, reason: str) -> None:
+        """Take that a queue is not pulled: a listener that goes on would end that."""
+        self.hindrances.on_full(queue, reason)
+
     async def send_back(
         self, process_queue: ProcessQueue, message: MessageExt, delay_level: int
     ) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledgermq.client import MessageQueue, NotTaken
+from ledgermq.client import MessageQueue, NotTaken, Unfinished
 from ledgermq.client.hindrances import LASTING_MS, Hindrances
 from ledgermq.client.puller import Puller
 from ledgermq.remoting.protocol.errors import ConnectFailed, for_code
@@ -40,6 +40,35 @@ def test_a_refused_pull_is_a_reason_at_once_and_until_one_succeeds(hindrances: H
     hindrances.on_pull_failed(QUEUES[0], REFUSED)
     assert hindrances.problems(QUEUES) == {"orders": REFUSED}
     assert hindrances.problems(QUEUES[1:]) == {}, "the queue has gone to another member"
+    hindrances.on_pulled(QUEUES[0])
+    assert hindrances.problems(QUEUES) == {}
+
+
+def test_a_share_without_queues_is_said_once_and_blocks_nothing(
+    hindrances: Hindrances, caplog: pytest.LogCaptureFixture
+) -> None:
+    for empty in (True, True, False, True):
+        hindrances.on_share("orders", taken=True, empty=empty)
+    hindrances.on_share("%RETRY%g", taken=True, empty=True)
+    warned = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert warned == ["topic=orders event=no_queue_for_this_member"] * 2
+    assert hindrances.problems(QUEUES) == {}
+
+
+def test_a_queue_whose_listener_finishes_nothing_is_a_reason_after_a_while(
+    hindrances: Hindrances, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for late_ms in (0, LASTING_MS - 1):
+        clock.now_ms = 1_000 + late_ms
+        hindrances.on_full(QUEUES[0], "offset span 2001")
+        assert hindrances.problems(QUEUES) == {}
+    for span in (2001, 2002):
+        clock.now_ms += 1
+        hindrances.on_full(QUEUES[0], f"offset span {span}")
+        error = hindrances.problems(QUEUES)["orders"]
+        assert isinstance(error, Unfinished)
+        assert f"offset span {span}, and" in str(error)
+    assert caplog.text.count("event=not_consumed") == 1
     hindrances.on_pulled(QUEUES[0])
     assert hindrances.problems(QUEUES) == {}
 

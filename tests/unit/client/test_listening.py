@@ -1,6 +1,8 @@
 """A listener that raises a cancellation which nobody asked for has failed like any other."""
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +14,10 @@ from ledgermq.client import (
     MessageModel,
     MessageQueue,
     PushConsumer,
+    Unfinished,
 )
-from ledgermq.client.listening import call_listener
+from ledgermq.client.listening import WatchedListener, call_listener
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
@@ -133,3 +137,125 @@ def test_a_listener_that_asks_for_nonsense_is_warned_of_and_gets_its_message_aga
 
     run(body)
     assert f"event=listener_asked {name}={value!r}" in caplog.text
+
+
+def in_one_turn(messages, _context):
+    del messages
+    time.sleep(0.02)
+    return ConsumeStatus.CONSUME_SUCCESS
+
+
+async def behind_a_wait(messages, context):
+    await asyncio.sleep(0)
+    return in_one_turn(messages, context)
+
+
+def in_a_future(_messages, _context):
+    async def behind():
+        time.sleep(0.02)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    class Awaited:
+        def __await__(self):
+            return behind().__await__()
+
+    return Awaited()
+
+
+async def when_it_is_cancelled(messages, context):
+    own = asyncio.ensure_future(asyncio.sleep(0))
+    own.cancel()
+    try:
+        await own
+    except asyncio.CancelledError:
+        return in_one_turn(messages, context)
+
+
+async def while_it_waits(_messages, _context):
+    await asyncio.sleep(0.05)
+    return ConsumeStatus.CONSUME_SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_warned"),
+    [
+        (in_one_turn, True), (behind_a_wait, True), (in_a_future, True),
+        (when_it_is_cancelled, True), (while_it_waits, False),
+    ],
+)  # fmt: skip
+def test_each_step_of_a_listener_that_blocks_the_loop_is_a_warning(
+    listen, is_warned, caplog, monkeypatch
+):
+    monkeypatch.setattr("ledgermq.client.listening.BLOCKED_NS", 20_000_000)
+
+    async def body():
+        figures = SimpleNamespace(on_consumed=lambda *_, **__: None)
+        watched = WatchedListener(listen, SystemClock(), figures)
+        return await call_listener(watched, [], ConsumeContext(QUEUE))
+
+    assert asyncio.run(body()) is ConsumeStatus.CONSUME_SUCCESS
+    assert ("event=listener_blocked_loop" in caplog.text) == is_warned
+
+
+def test_steps_that_nobody_looks_at_are_found_here(caplog, monkeypatch):
+    with planted(BY_TESTS["steps-unwatched"]), pytest.raises(AssertionError):
+        test_each_step_of_a_listener_that_blocks_the_loop_is_a_warning(
+            behind_a_wait, True, caplog, monkeypatch
+        )
+
+
+def test_a_watched_call_that_is_cancelled_ends_its_listener():
+    ended = []
+
+    async def listen(_messages, _context):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def body():
+        figures = SimpleNamespace(on_consumed=lambda *_, **__: None)
+        watched = WatchedListener(listen, SystemClock(), figures)
+        call = asyncio.ensure_future(call_listener(watched, [], ConsumeContext(QUEUE)))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(body())
+    assert ended == [True]
+
+
+def stalls(monkeypatch):
+    """Tell whether a queue whose first message is never finished is said to stand still."""
+    monkeypatch.setattr("ledgermq.client.hindrances.LASTING_MS", 50)
+
+    async def body(cluster):
+        await produce(cluster, 8)
+        ends = asyncio.Event()
+
+        async def listen(_messages, _context):
+            await ends.wait()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        options = ConsumeOptions(
+            consume_from=ConsumeFrom.FIRST_OFFSET, max_cached_messages=1, suspend_ms=200,
+            pull_timeout_ms=1_000, flow_control_wait_ms=5, pull_batch_count=2,
+        )  # fmt: skip
+        consumer = PushConsumer(cluster.config(stop_timeout_ms=50), listen, options)
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await until(lambda: isinstance(consumer.problems.get(TOPIC), Unfinished))
+            ends.set()
+            await until(lambda: not consumer.problems)
+
+    run(body)
+
+
+def test_a_listener_that_finishes_nothing_is_a_problem_until_it_does(monkeypatch):
+    stalls(monkeypatch)
+
+
+def test_a_stand_still_without_a_word_is_found_here(monkeypatch):
+    with planted(BY_TESTS["stand-still-unsaid"]), pytest.raises(TimeoutError):
+        stalls(monkeypatch)
