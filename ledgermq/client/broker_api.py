@@ -23,7 +23,11 @@ from ledgermq.remoting.protocol.bodies import (
     decode_answer,
     encode_body,
 )
-from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.codes import (
+    VERSION_MAX_RECONSUME,
+    RequestCode,
+    ResponseCode,
+)
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemoteProtocolError, for_code
 from ledgermq.remoting.protocol.headers import Claim
@@ -214,9 +218,19 @@ class BrokerApi:
             fields["maxReconsumeTimes"] = str(maybe_times_max)
         await self._call(addr, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
-    async def send_retry(self, addr: str, fields: dict[str, str], body: bytes) -> None:
-        """Send a message to the retry topic; returns once it is stored, however well."""
+    async def send_retry(
+        self, addr: str, fields: dict[str, str], body: bytes, maybe_times_max: int | None
+    ) -> None:
+        """Send a message to the retry topic; returns once it is stored, however well.
+
+        Without a limit of ours the one of the group counts. A broker of RocketMQ fails on a request
+        without any, unless its version is from before there were limits in requests.
+        """
+        if maybe_times_max is not None:
+            fields = fields | {"l": str(maybe_times_max)}
         command = make_command(RequestCode.SEND_MESSAGE_V2, fields, body)
+        if maybe_times_max is None:
+            command.version = VERSION_MAX_RECONSUME - 1
         response = await self._caller.request(addr, command, self._timeout_ms)
         if response.code not in set(SendStatus):
             raise for_code(response.code, response.remark)

@@ -38,8 +38,6 @@ _log = logging.getLogger(__name__)
 
 FIRST_LEVEL = 3
 """The delay level of the first retry where nobody asks for another; one higher each time."""
-DELIVERIES_MAX = 16
-"""The limit that a copy from here names where nobody has one: earlier brokers fail without any."""
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """Whose sends retries are, to brokers."""
 _OF_THE_STORED = frozenset(
@@ -94,14 +92,17 @@ class SendBack:
         if not sys_flag and 0 < self._config.compress_over_bytes < len(body):
             body, sys_flag = compress(body), COMPRESSED_ZLIB
         fields = self._fields(queue, message, delay_level) | {"f": str(sys_flag)}
-        await self._leaders.call(queue, lambda addr: self._api.send_retry(addr, fields, body))
+        times_max = message.reconsume_times if delay_level < 0 else self._maybe_times_max
+        await self._leaders.call(
+            queue, lambda addr: self._api.send_retry(addr, fields, body, times_max)
+        )
 
     def _fields(self, queue: MessageQueue, message: MessageExt, delay_level: int) -> dict[str, str]:
-        """Return the header of a send of the copy, without sysFlag."""
+        """Return the header of a send of the copy, without sysFlag and limit.
+
+        The broker compares the deliveries, with the one that this copy is for, with the limit.
+        """
         times = message.reconsume_times
-        # The broker compares the deliveries, with the one that this copy is for, with the limit.
-        usual = DELIVERIES_MAX if self._maybe_times_max is None else self._maybe_times_max
-        times_max = times if delay_level < 0 else usual
         return {
             "a": PRODUCER_GROUP,
             "b": queue.topic,
@@ -113,7 +114,6 @@ class SendBack:
             "i": _copy_properties(message, max(delay_level, 0) or FIRST_LEVEL + times),
             "j": str(times + 1),
             "k": "false",
-            "l": str(times_max),
             "m": "false",
             "n": queue.broker_name,
         }
