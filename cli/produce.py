@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
@@ -139,7 +140,7 @@ def parse_properties(texts: list[str]) -> dict[str, str]:
 
 
 async def send_all(
-    addresses: tuple[str, ...], bodies: AsyncIterator[str], sending: Sending, tally: Tally
+    addresses: tuple[str, ...], bodies: AsyncIterator[bytes], sending: Sending, tally: Tally
 ) -> int:
     """Send each body ``count`` times and print where it went; returns the exit code."""
     from ledgermq.client import InvalidMessage, Message, RemotingError
@@ -148,9 +149,9 @@ async def send_all(
     shown = asyncio.create_task(tally.show(sys.stderr)) if sending.progress else None
     try:
         async with _producer(addresses, sending) as producer:
-            async for text in bodies:
+            async for body in bodies:
                 message = Message(
-                    sending.topic, text.encode(), sending.tags, sending.keys, sending.properties,
+                    sending.topic, body, sending.tags, sending.keys, sending.properties,
                     sharding_key=sending.shard, delay_level=sending.delay,
                 )  # fmt: skip
                 for _ in range(sending.count):
@@ -159,7 +160,7 @@ async def send_all(
                     try:
                         result = await _send(producer, message)
                     except InvalidMessage as error:
-                        if text:  # It is the options' fault.
+                        if body:  # It is the options' fault.
                             raise typer.BadParameter(str(error)) from error
                         _complain(error, tally)
                     except RemotingError as error:
@@ -237,14 +238,18 @@ def _row(result: SendResult, *, as_json: bool) -> str:
     return json.dumps(row)
 
 
-async def _one(text: str) -> AsyncIterator[str]:
-    yield text
+async def _one(text: str) -> AsyncIterator[bytes]:
+    yield os.fsencode(text)
 
 
-async def _lines() -> AsyncIterator[str]:
-    """Return the lines of standard input as they come; reading does not hold up Ctrl-C."""
+async def _lines() -> AsyncIterator[bytes]:
+    """Return the lines of standard input as they come, whatever bytes they are of.
+
+    Reading does not hold up Ctrl-C.
+    """
     from ledgermq.client.off_loop import OffLoop
 
     threads = OffLoop(1)
-    while line := await threads.submit(sys.stdin.readline, lambda: None):
-        yield str(line).rstrip("\n")
+    read = sys.stdin.buffer.readline
+    while isinstance(line := await threads.submit(read, lambda: None), bytes) and line:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -73,6 +74,22 @@ def test_lines_go_out_with_all_their_marks_and_come_in_as_json(shell: Shell) -> 
     properties = found[0]["properties"]
     assert (properties["TAGS"], properties["KEYS"], properties["note"]) == ("red", "k1 k2", "a=b")
     assert found[0]["brokerName"] == BROKER
+
+
+def test_lines_of_any_bytes_go_out_as_they_are(shell: Shell) -> None:
+    lines = b"latin \xe9\r\nutf-8 \xc3\xa9\n\xff"
+    command = [sys.executable, "-m", "cli", "produce", "-t", "bytes", "--shard", "one"]
+    for locale in ({}, {"LC_ALL": "C"}, {"PYTHONUTF8": "1"}):
+        subprocess.run(
+            command, cwd=ROOT, env=shell.env | locale, input=lines, timeout=60, check=True
+        )
+    subprocess.run([*command, b"\xfe"], cwd=ROOT, env=shell.env, timeout=60, check=True)
+    taken = shell.well(
+        "consume", "-t", "bytes", "-g", "g1", "--count", "10", "--seconds", "20", "--json",
+        "--orderly",
+    )  # fmt: skip
+    bodies = [base64.b64decode(json.loads(line)["bodyBase64"]) for line in taken.splitlines()]
+    assert bodies == [b"latin \xe9", b"utf-8 \xc3\xa9", b"\xff"] * 3 + [b"\xfe"]
 
 
 def test_what_is_beyond_the_count_is_left_to_the_next_call(shell: Shell) -> None:

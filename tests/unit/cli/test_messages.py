@@ -47,7 +47,7 @@ def test_what_lies_on_too_few_disks_says_so(status):
 
 async def given(*texts):
     for text in texts:
-        yield text
+        yield text.encode()
 
 
 def test_what_is_sent_carries_all_marks_and_what_fails_is_counted(capsys):

@@ -49,7 +49,7 @@ async def consume(servers, what):
 
 async def given(*texts):
     for text in texts:
-        yield text
+        yield text.encode()
 
 
 async def never_answered():
