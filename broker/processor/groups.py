@@ -164,11 +164,16 @@ def _member(config: SubscriptionGroupConfig) -> bytes:
 
 def _refusal(wanted: GroupConfigBody) -> str | None:
     """Return why a group may not have these settings, or None."""
-    name = wanted.group_name
-    if not group_name_is_valid(name):
-        return f"the name of the consumer group is illegal: {shown(name)}"
+    if not group_name_is_valid(wanted.group_name):
+        return f"the name of the consumer group is illegal: {shown(wanted.group_name)}"
     if not 0 <= wanted.retry_queue_nums <= TOPIC_QUEUES_MAX:
         return f"retryQueueNums={wanted.retry_queue_nums}: 0 to {TOPIC_QUEUES_MAX} is expected"
+    for name, number in (
+        ("brokerId", wanted.broker_id),
+        ("whichBrokerWhenConsumeSlowly", wanted.which_broker_when_consume_slowly),
+    ):
+        if number < 0:
+            return f"{name}={number}: 0 or more is expected"
     if wanted.retry_max_times < _RETRIES_MIN:
         return f"retryMaxTimes={wanted.retry_max_times}: {_RETRIES_MIN} or more is expected"
     return None

@@ -70,7 +70,7 @@ def check_attributes(message: Message) -> None:
 
 
 def _check_numbers(message: Message) -> None:
-    if not isinstance(message.delay_level, int):
+    if not isinstance(message.delay_level, int) or isinstance(message.delay_level, bool):
         raise InvalidMessage(f"delay_level must be a whole number, not {message.delay_level!r}")
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(f"delay_level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}")

@@ -381,6 +381,8 @@ def test_entries_of_a_queue_are_shown(tmp_path: Path) -> None:
         b'{"groupName":"a b"}',
         b'{"groupName":"g","retryQueueNums":-1}',
         b'{"groupName":"g","retryQueueNums":70000}',
+        b'{"groupName":"g","brokerId":-1}',
+        b'{"groupName":"g","whichBrokerWhenConsumeSlowly":-2}',
         b'{"groupName":"g","retryMaxTimes":-2}',
         b'{"groupName":"g","retryMaxTimes":3000000000}',
         b'{"groupName":"g","brokerId":"x"}',
