@@ -17,6 +17,7 @@ from ledgermq.client.admin import AdminClient as AsyncAdminClient
 from ledgermq.client.config import ClientConfig, ConsumeOptions, LitePullOptions, TransactionOptions
 from ledgermq.client.finder import COUNT_MAX
 from ledgermq.client.finder import MessageFinder as AsyncMessageFinder
+from ledgermq.client.listening import check_listener
 from ledgermq.client.lite_pull import LitePullConsumer as AsyncLitePullConsumer
 from ledgermq.client.off_loop import OffLoop
 from ledgermq.client.producer import Producer as AsyncProducer
@@ -196,6 +197,7 @@ class PushConsumer(_Member[AsyncPushConsumer]):
     ) -> None:
         if inspect.iscoroutinefunction(listener):
             raise TypeError("a coroutine as a listener needs ledgermq.PushConsumer")
+        check_listener(listener)
         options = options or ConsumeOptions()
         self._listener = listener
         self._threads = OffLoop(options.concurrency)

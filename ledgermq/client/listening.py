@@ -5,10 +5,10 @@ nobody asked this task for; one that returns anything but a `ConsumeStatus` has,
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from inspect import isawaitable
 from types import CoroutineType
 
 from ledgermq.client.figures import Figures
@@ -25,6 +25,20 @@ BLOCKED_NS = 1_000_000_000
 """A listener that keeps the loop for so long is a warning: nothing else runs meanwhile."""
 ENDLESS_NS = 60_000_000_000
 """A call that lasts so long is a warning: its messages are not committed meanwhile."""
+
+
+def check_listener(listener: object) -> None:
+    """Raise `TypeError` unless it can be called as a listener: later, each message would fail."""
+    if not callable(listener):
+        raise TypeError(f"a listener is a function of (messages, context), not {listener!r}")
+    try:
+        signature = inspect.signature(listener)
+    except ValueError:  # Some functions that are not written in Python do not say.
+        return
+    try:
+        signature.bind([], None)
+    except TypeError as error:
+        raise TypeError(f"a listener is called with (messages, context): {error}") from None
 
 
 async def call_listener(
@@ -58,7 +72,7 @@ async def _call(
     known = cancel_requests()
     try:
         outcome = listener(messages, context)
-        status: object = await outcome if isawaitable(outcome) else outcome
+        status: object = await outcome if inspect.isawaitable(outcome) else outcome
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and cancel_requests() > known:
             raise  # This task is to end. Otherwise it was something that the listener awaited.
@@ -103,7 +117,7 @@ class WatchedListener:
                 self._count(messages, context, (t_start_ns, t_end_ns), ok=ok)
             if took_ns >= BLOCKED_NS:
                 _warn_of_block(took_ns, context)
-        if isawaitable(outcome):
+        if inspect.isawaitable(outcome):
             return self._follow(outcome, messages, context, t_start_ns)
         return outcome
 

@@ -14,7 +14,7 @@ from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.client.consume import ConsumeService
 from ledgermq.client.direct import DirectCalls
 from ledgermq.client.group_member import GroupMember
-from ledgermq.client.listening import Listener, WatchedListener
+from ledgermq.client.listening import Listener, WatchedListener, check_listener
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.orderly import OrderlyService
@@ -61,6 +61,7 @@ class PushConsumer(GroupMember):
         clock: Clock = _SYSTEM_CLOCK,
         rng: Rng | None = None,
     ) -> None:
+        check_listener(listener)
         super().__init__(
             config,
             options or ConsumeOptions(),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ledgermq.client import (
+    ClientConfig,
     ConsumeContext,
     ConsumeFrom,
     ConsumeOptions,
@@ -16,8 +17,9 @@ from ledgermq.client import (
     PushConsumer,
     Unfinished,
 )
-from ledgermq.client.listening import WatchedListener, call_listener
+from ledgermq.client.listening import WatchedListener, call_listener, check_listener
 from ledgermq.runtime.clock import SystemClock
+from ledgermq.sync import PushConsumer as BlockingConsumer
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
@@ -259,3 +261,17 @@ def test_a_listener_that_finishes_nothing_is_a_problem_until_it_does(monkeypatch
 def test_a_stand_still_without_a_word_is_found_here(monkeypatch):
     with planted(BY_TESTS["stand-still-unsaid"]), pytest.raises(TimeoutError):
         stalls(monkeypatch)
+
+
+@pytest.mark.parametrize("consumer", [PushConsumer, BlockingConsumer])
+@pytest.mark.parametrize("listener", [None, "listen", lambda: None, lambda messages: messages])
+def test_what_cannot_be_called_as_a_listener_is_refused_before_it_fails_for_messages(
+    consumer, listener
+):
+    with pytest.raises(TypeError, match=r"\(messages, context\)"):
+        consumer(ClientConfig(namesrv_addrs=("127.0.0.1:9",), group="g"), listener)
+
+
+@pytest.mark.parametrize("listener", [print, lambda *_: None, lambda one, two, three=3: None])
+def test_what_can_be_called_so_is_a_listener(listener):
+    check_listener(listener)

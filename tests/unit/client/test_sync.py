@@ -323,9 +323,8 @@ def test_a_cluster_is_looked_after(server):
 SENDING = {"attempt", "choose", "deliver", "maybe_place", "select", "told"}
 MEMBER = {
     "background", "claim", "claims", "CONSUME_TYPE", "expression_in_pull", "first_offset",
-    "heartbeat",
-    "maybe_flow_control", "move", "new_queue", "settled", "stored_offset", "subscription",
-    "subscriptions",
+    "heartbeat", "maybe_flow_control", "move", "new_queue", "on_full", "settled", "stored_offset",
+    "subscription", "subscriptions",
 }  # fmt: skip
 INNER = {
     "Producer": SENDING, "TransactionProducer": SENDING, "PushConsumer": MEMBER | {"send_back"},
