@@ -56,7 +56,8 @@ class Deliveries:
 
     def done(self, count: int) -> bool:
         """Tell whether so many messages have come to their end."""
-        return sum(len(seen) > self.failures for seen in self.seen.values()) >= count
+        ends = [max(times for _, times, _ in seen) for seen in self.seen.values()]
+        return sum(times >= self.failures for times in ends) >= count
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
