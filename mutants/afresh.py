@@ -43,9 +43,9 @@ AFRESH: Final = (
         plant=patch(
             "ledgermq.client.producer:Producer._send_oneway",
             (
-                "link.connection.write(header, outgoing.body)",
-                "link.connection.write(header, outgoing.body)\n"
-                "    link.connection.write(header, outgoing.body)",
+                "await self._oneway.write(link.connection, header, outgoing.body)",
+                "await self._oneway.write(link.connection, header, outgoing.body)\n"
+                "    await self._oneway.write(link.connection, header, outgoing.body)",
             ),
         ),
     ),
