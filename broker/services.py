@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.delays.service import DelayedDelivery
 from broker.leader.services import LeaderServices
+from broker.offsets.bounds import OffsetsWithinQueues
 from broker.offsets.cleaning import OffsetCleaner
 from broker.offsets.promotion import OwnOffsetsTakeover
 from broker.offsets.replication import OffsetReplicator
@@ -47,8 +48,11 @@ def build_services(core: Core, processors: Processors) -> Services:
     transactions = processors.transactions
     own = tables.own_offsets
     promotion = () if own is None else (OwnOffsetsTakeover(own, store.reader.max_offset),)
+    is_plain = not core.config.enable_dledger
+    within = OffsetsWithinQueues(tables.offsets, store.reader.max_offset)
     services = (
         *promotion,
+        *((within,) if is_plain else ()),
         offsets,
         OffsetCleaner(tables, store.writer),
         processors.moved,

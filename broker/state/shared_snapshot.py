@@ -95,6 +95,7 @@ class SharedSnapshot(Snapshot):
                 _log.warning("event=table_of_another_log file=%s/%s index=%d", self._directory,
                              name, floor)  # fmt: skip
                 floor = NOTHING
+            self._tables[name].is_ahead = floor > end_index
             if floor > end_index and self._tables[name].is_told_by_log:
                 _log.warning("event=table_ahead_of_the_log file=%s/%s index=%d log_end=%d",
                              self._directory, name, floor, end_index)  # fmt: skip

@@ -351,7 +351,7 @@ class Assignment:
             return None
         if host.local is not None:
             host.local.put(queue, offset)
-            held.committed = offset
+            held.committed, held.era = offset, era
             if self._observer is not None:
                 t_ns = host.clock.monotonic_ns()
                 self._observer.on_commit(queue, offset, ok=True, t_start_ns=t_ns, t_end_ns=t_ns)
@@ -363,7 +363,7 @@ class Assignment:
             if self._held.get(queue) is not held:
                 return  # It was given away, with a commit of its own, while this one waited.
             await host.api.commit_offset(addr, queue, offset, claim if host.claims else None)
-            held.committed, held.taken_by = offset, addr
+            held.committed, held.taken_by, held.era = offset, addr, era
 
         t_start_ns = host.clock.monotonic_ns()
         ok = False
@@ -385,7 +385,8 @@ class Held:
     """One queue held."""
 
     __slots__ = (
-        "committed", "maybe_consumed_ms", "process_queue", "puller", "taken_by", "task", "turn",
+        "committed", "era", "maybe_consumed_ms", "process_queue", "puller", "taken_by", "task",
+        "turn",
     )  # fmt: skip
 
     def __init__(
@@ -398,6 +399,9 @@ class Held:
         """The offset that a broker took last; None before the first one."""
         self.taken_by = ""
         """The address of that broker."""
+        self.era = 0
+        """Whether the queue was sent elsewhere since: a broker that lost its end knows other
+        offsets."""
         self.turn = asyncio.Lock()
         """One commit at a time."""
         self.maybe_consumed_ms: int | None = None
@@ -408,6 +412,8 @@ class Held:
         offset = self.process_queue.maybe_commit_offset()
         if offset is None:
             return False
+        if self.era != self.process_queue.era:
+            return True
         return offset != self.committed or leader not in {None, self.taken_by}
 
 
