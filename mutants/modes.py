@@ -27,6 +27,15 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "ha-slave-silent-to-its-readers",
         "slave-not-asked-while-the-master-is-gone",
     ),
+    "alone": (
+        "batch-told-where-the-first-one-was",
+        "committed-before-the-move-counts",
+        "handed-out-from-the-end",
+        "place-within-its-file",
+        "pull-commits-one-too-far",
+        "recovered-queue-one-short",
+        "stale-units-stay",
+    ),
     "controller": (
         "controller-entry-not-synced",
         "controller-vote-not-kept",

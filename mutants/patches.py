@@ -43,6 +43,7 @@ from mutants.outside import OUTSIDE
 from mutants.overseen import OVERSEEN
 from mutants.oversights import OVERLOOKED, OVERSIGHTS
 from mutants.peers import PEERS
+from mutants.places import OF_ONE_ALONE, PLACES
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
 from mutants.replication import REPLICATION
@@ -111,6 +112,7 @@ _BY_TESTS: Final = (
     *MOMENTS,
     *NAMESRV,
     *NOTHING_COMES,
+    *OF_ONE_ALONE,
     *OVERLOOKED,
     *PACED,
     *PEERS,
@@ -150,6 +152,7 @@ _SIMULATED: Final = (
     *KINDS,
     *AFRESH,
     *KINDS_FURTHER,
+    *PLACES,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

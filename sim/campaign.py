@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledgermq.runtime.clock import SystemClock
+from sim.faults.alone_draw import ALONE, draw_alone, is_alone_too
 from sim.faults.classic import MODES
 from sim.faults.classic_draw import draw_classic, is_classic_too
 from sim.faults.draw import draw
@@ -34,10 +35,10 @@ FAILURES_MAX: Final = 10
 """After so many failures a campaign ends early."""
 
 RAFT: Final = "raft"
-"""The mode of a plan about a group; the others are `MODES` and `CONTROLLER`."""
+"""The mode of a plan about a group; the others are `ALONE`, `MODES` and `CONTROLLER`."""
 EVERY: Final = "every"
 """Each seed's plan about a group, and those of some seeds about master and slaves."""
-CHOICES: Final = (EVERY, RAFT, *MODES, CONTROLLER)
+CHOICES: Final = (EVERY, RAFT, ALONE, *MODES, CONTROLLER)
 
 
 class Case(NamedTuple):
@@ -63,12 +64,16 @@ def cases(seeds: Iterable[int], mode: str) -> Iterator[Case]:
             yield Case(seed, classic.mode)
         if is_switch_too(seed):
             yield Case(seed, CONTROLLER)
+        if is_alone_too(seed):
+            yield Case(seed, ALONE)
 
 
 def plan_of(case: Case, *, overkill: bool) -> Plan:
     """Return the plan of a run."""
     if case.mode == RAFT:
         return draw(case.seed, overkill=overkill)
+    if case.mode == ALONE:
+        return draw_alone(case.seed)
     if case.mode == CONTROLLER:
         return draw_switch(case.seed)
     return draw_classic(case.seed, case.mode)

@@ -19,6 +19,7 @@ from sim.oracles.transactions import Transactions
 from sim.workload import PAY_TOPIC, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TASK_TOPIC, TOPIC
 
 if TYPE_CHECKING:
+    from sim.alone_log import AloneLog
     from sim.context import Host
     from sim.faults.plan import Plan
     from sim.layout import Layout
@@ -42,6 +43,7 @@ class World(Protocol):
     findings: Findings
     clients_oracle: Clients
     record: Record
+    alone_log: AloneLog | None
 
     def leader(self) -> str | None:
         """Return who leads."""
@@ -98,7 +100,9 @@ class Judges:
 
     def missing(self) -> str:
         """Say what is not done yet of what must be, once all is healed; empty for nothing."""
-        return self._late() or self._undecided() or self._unfinished()
+        alone = self._world.alone_log
+        left = self._late() or self._undecided() or self._unfinished()
+        return left or ("" if alone is None else alone.missing())
 
     def _undecided(self) -> str:
         halves = [] if self.transactions is None else self.transactions.open()

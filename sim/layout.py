@@ -161,6 +161,13 @@ class Layout:
             return LogFiles(f"{STORE}/commitlog", size, 0)
         return LogFiles(f"{STORE}/dledger-{ALONE_HOST}/data", size, ENTRY_HEADER_BYTES)
 
+    def log_of(self, name: str) -> LogFiles:
+        """Return where the log of a broker lies."""
+        if name in self.alone:
+            return self.alone_log()
+        size = self.broker_config(name).segment_bytes
+        return LogFiles(f"{STORE}/dledger-{name}/data", size, ENTRY_HEADER_BYTES)
+
     def broker_config(self, name: str) -> SimBrokerConfig:
         """Return the settings of a broker."""
         config, settings = self._usual_config(name), self.plan.workload.transactional

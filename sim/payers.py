@@ -115,7 +115,8 @@ class PayApp:
             broker=result.queue.broker_name,
         )  # fmt: skip
         record.count(f"transactions_{result.state.name.lower()}")
-        if ok:
+        if ok and validators.is_known(result.queue):
+            # It was told some time ago: a broker alone may have lost it since, as it may.
             validator = validators.of(result.queue)
             validator.on_acknowledged((HALF_TOPIC, 0), result.queue_offset, [key])
 

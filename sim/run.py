@@ -218,8 +218,12 @@ def _at_end(world: World, auditor: Auditor) -> None:
     """Ask what can only be asked at the end. Errors: `Violation`."""
     world.record.count("snapshots", sum(one.snapshots for one in world.watch.replicas.values()))
     world.clients_oracle.at_end([row for row in world.record.sends if is_of_group(row)])
+    if world.alone_log is not None:
+        world.alone_log.note_end()
     if world.validators.alone is not None:
         world.validators.alone.at_end(world.record.sends)
+    for name in (*world.brokers(), *world.alone()):
+        world.check_units(name)
     for name in world.brokers():
         world.watch.look_again(name)
         if world.node(name) is not None:

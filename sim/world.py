@@ -9,7 +9,7 @@ Source: docs/simulation.md#what-makes-a-run-repeatable; TigerBeetle VOPR.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.controller import BrokerController
 from dledger.config import FlushDiskType
@@ -19,16 +19,20 @@ from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from sim import edging
+from sim.alone_log import AloneLog
 from sim.context import CURRENT, Process
 from sim.dropping import Dropping
 from sim.health import NS_PER_MS, Health
 from sim.judges import Judges
+from sim.known import GroupKnown
 from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.machines import Machines
 from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd, Timing
 from sim.oracles.answers import Answers
+from sim.oracles.base import Violation
 from sim.oracles.beginning import Beginning
+from sim.oracles.client_ends import ClientEnds
 from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
@@ -36,6 +40,7 @@ from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
 from sim.oracles.queue_files import QueueFiles
+from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
 from sim.programs import plan_crashes, run_client
@@ -43,20 +48,26 @@ from sim.record import Record
 from sim.refusals import Refusals
 from sim.taps import Taps
 from sim.transport import RESET
-from sim.validators import Validators
+from sim.validators import ALONE_NAME, Validators
 from sim.workload import draw_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from chaos.history.segment import EntryRow
     from dledger.core.messages import Message
     from dledger.node import DLedgerNode
     from sim.faults.plan import Plan
     from sim.inode import PowerLossMode
     from sim.oracles.base import Findings
+    from sim.oracles.model import Statement
     from sim.oracles.replica import Change, Replica
     from sim.oracles.wire import Listener
     from sim.programs import App
+
+
+PLAIN: Final = "plain"
+"""A broker outside the group that has RocketMQ's log."""
 
 
 class World(Machines):
@@ -93,6 +104,7 @@ class World(Machines):
             lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
             lambda: self.record.count("refused"),
         )
+        self.ends = ClientEnds(self.findings, GroupKnown(self), self.library)
         self._follow_clients()
         edging.tell_oracles(self)
         self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
@@ -103,9 +115,14 @@ class World(Machines):
         if alone is not None:
             self.validators.alone_host = self.layout.alone_config().store_host
         self.judges = Judges(self)
+        payments = self.judges.transactions
+        decisions = {} if payments is None else payments.decisions
+        self.alone_log = AloneLog(self, decisions) if options.alone == PLAIN else None
         self.validators.levels = len(self.judges.delays.delays_ms)
         self._replicas: dict[Process, Replica] = {}
         self.health = Health(self)
+        self.watch.truth.on_row.append(self._check_row)
+        self.watch.truth.on_statement.append(self._check_offsets)
         self.watch.brokers.on_made = self.health.check_made
         self.dropping = Dropping(self)
         self.on_leads: Callable[[str, int], None] = lambda _name, _term: None
@@ -115,6 +132,8 @@ class World(Machines):
         self.network.on_connected = self._taps().listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, App] = {}
+        self._started: set[str] = set()
+        """Brokers that have started in this life."""
         self.operations = draw_operations(
             self.rng.split("workload"), plan.workload, options.safety_ms
         )
@@ -129,13 +148,14 @@ class World(Machines):
             Consuming(findings).follow,
             Keeping(findings).follow,
             Committing(findings).follow,
+            self.ends.polls.follow,
             Beginning(self.watch.truth, findings, lambda queue: queue.broker_name == GROUP).follow,
         ).follow
 
     def _taps(self) -> Taps:
         """Return who has what is said on connections judged."""
         askers: dict[int, tuple[tuple[str, ...], Listener]] = {
-            BROKER_PORT: (self.clients(), self.library),
+            BROKER_PORT: (self.clients(), self.ends.listener),
             NAMESRV_PORT: (self.layout.late, self.validators.routes),
         }
         ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
@@ -212,6 +232,10 @@ class World(Machines):
             self.watch.replicas[name].lost_power = True
         elif self.validators.alone is not None and name in self.layout.alone:
             self.validators.alone.on_power_loss()
+            if self.alone_log is not None:
+                self.alone_log.on_power_loss()
+            if self.plan.options.alone_flush != FlushDiskType.SYNC_FLUSH.value:
+                self.ends.sent.forget(ALONE_NAME, self.loop.now_ns)
 
     def wipe(self, name: str) -> None:
         """Kill the process and empty its disk."""
@@ -270,12 +294,17 @@ class World(Machines):
         self.controllers[name] = controller
         if not is_alone:
             self._watch(name, process, controller)
+        elif self.alone_log is not None:
+            process.after_event = self.alone_log.follow(controller)
         edging.scale_broker(self.plan, controller)
         self.dropping.listen(name, controller)
         self._refusals.listen(controller, host.rng.split(f"refusals{host.incarnation}"))
         try:
             await controller.start()
             self.dropping.on_started(name, controller)
+            self._started.add(name)
+            if is_alone:
+                self._check_started(controller)
             await self.loop.create_future()
         except asyncio.CancelledError:
             await controller.stop()
@@ -312,12 +341,33 @@ class World(Machines):
 
     def _begins(self, name: str) -> None:
         self.health.gone.pop(name, None)
+        self._started.discard(name)
 
     def _ends(self, name: str, ending: str) -> None:
         if name in self.watch.replicas and self._restarts:
             self.watch.check_end(name)
+        self.check_units(name)
         if ending == RESET:
             self.health.gone[name] = self.loop.now_ns
+
+    def _check_started(self, controller: BrokerController) -> None:
+        if self.alone_log is None:
+            return
+        try:
+            self.alone_log.on_started(controller)
+        except Violation as found:
+            self.findings.report(found)
+
+    def check_units(self, name: str) -> None:
+        """Judge the queue files of a broker that has started, and runs; report what is found."""
+        replica = self.watch.replicas.get(name)
+        is_corrupt = replica is not None and replica.is_corrupt
+        if name not in self._started or is_corrupt or self.disk(name).has_failed_syncs():
+            return
+        try:
+            self.record.count("units", check_units(self.disk(name), self.layout.log_of(name)))
+        except Violation as found:
+            self.findings.report(found)
 
     def _loses_power(self, name: str) -> None:
         if name in self.watch.replicas and self.disk(name).has_failed_syncs():
@@ -330,6 +380,14 @@ class World(Machines):
             replica.is_up = False
 
     # Watching
+
+    def _check_row(self, row: EntryRow, before: int | None) -> None:
+        assert row.topic is not None
+        place = (row.topic, row.queue_id or 0, row.queue_offset or 0)
+        self.ends.sent.check_row(place, row.msg_key, before)
+
+    def _check_offsets(self, statement: Statement) -> None:
+        self.ends.beyond.check(statement, self.watch.truth)
 
     def _note_change(self, replica: Replica, change: Change) -> None:
         before, now = change.before, change.now

@@ -61,27 +61,27 @@ CHECKS: Final = (
         id="A11", title="append order: sent later, stored before",
         question="do sends lie in the order in which they were acknowledged, by the queue "
         "that was told?",
-        severity=CRIT, needs="sends", in_process=True, on_spark=True,
+        severity=CRIT, needs="sends", in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
         id="A12", title="producer order",
         question="do one producer's sends of a queue lie in their order, within a batch too?",
         severity=MAJOR, needs="sends",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A13", title="poll that goes back",
         question="does a consumer read a queue forwards while it holds it?", severity=MAJOR,
         needs="deliveries",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
         id="A14", title="poll that skips",
         question="does a consumer pass over nothing that is owed to it?", severity=MAJOR,
         needs="deliveries",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
@@ -95,7 +95,7 @@ CHECKS: Final = (
         id="A16", title="queue with a hole",
         question="did the auditor find a message at each offset of a queue?", severity=MAJOR,
         needs="deliveries, drain",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A17", title="order of a shard",
@@ -113,7 +113,7 @@ CHECKS: Final = (
         id="A19", title="progress beyond the end",
         question="did a group commit an offset behind the end of its queue?", severity=MAJOR,
         needs="acks, drain",
-        in_process=True, on_spark=True,
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A20", title="order of a chosen queue",

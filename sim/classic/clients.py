@@ -180,6 +180,7 @@ class Reader:
         )  # fmt: skip
         clock, rng = self._machine.clock, self._rng.split("push")
         push = PushConsumer(config, self._listen, options, clock=clock, rng=rng)
+        self._record.follow_consumer(push)
         push.subscribe(TOPIC, "*")
         push.subscribe(LATER_TOPIC, "*")
         await push.start()

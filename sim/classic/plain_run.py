@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.faults.apply import Nemesis
+from sim.oracles.alone_disk import LogFiles
 from sim.oracles.base import Violation
+from sim.oracles.copies import DIRECTORY
+from sim.oracles.queue_units import check_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set
@@ -40,14 +43,23 @@ class PlainRun:
             replaced: places at which another message was told before.
             lost_name: what it is called that a message is not there.
         """
-        held = {(*row.queue, row.offset): row.key for row in rows}
-        for row in self.record.sends:
-            place = (row["topic"], row["queue_id"], row["queue_offset"])
-            is_told = row["outcome"] == "ok" and place[0] == "orders"
-            if is_told and place not in replaced and held.get(place) != row["msg_key"]:
+        last: dict[tuple[str, int], int | None] = {}
+        held: dict[Place, int | None] = {}
+        for row in rows:
+            place = (*row.queue, row.offset)
+            self.world.ends.sent.check_row(place, row.key, last.get(row.queue))
+            held[place] = last[row.queue] = row.key
+        segment_bytes = self.world.plan.options.segment_bytes
+        for name in self.world.brokers():
+            units = check_units(self.world.disk(name), LogFiles(DIRECTORY, segment_bytes, 0))
+            self.record.count("units", units)
+        for send in self.record.sends:
+            told = (send["topic"], send["queue_id"], send["queue_offset"])
+            is_told = send["outcome"] == "ok" and told[0] == "orders"
+            if is_told and told not in replaced and held.get(told) != send["msg_key"]:
                 raise Violation(
-                    lost_name, f"{row['msg_key']} was told SEND_OK at {place}; there is "
-                    f"{held.get(place)}",
+                    lost_name, f"{send['msg_key']} was told SEND_OK at {told}; there is "
+                    f"{held.get(told)}",
                 )  # fmt: skip
         if self.world.findings.first is not None:
             raise self.world.findings.first

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from sim.classic.clients import Reader, Sender
 from sim.classic.no_group import NoGroup
+from sim.classic.plain_known import PlainKnown
+from sim.layout import BROKER_PORT
 from sim.machines import NS_PER_MS, Machines
 from sim.oracles.base import Findings
+from sim.oracles.client_ends import ClientEnds
+from sim.oracles.wire import Tap
 from sim.record import Record
 from sim.workload import draw_operations
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from sim.classic.plain_layout import PlainLayout
     from sim.faults.plan import Plan
+    from sim.transport import SimTransport
 
 
 class PlainWorld(NoGroup, Machines):
@@ -37,6 +42,8 @@ class PlainWorld(NoGroup, Machines):
         self.findings = Findings()
         self.loop.findings = self.findings.all
         self.record = Record(f"sim-{plan.seed}", self.trace)
+        self.ends = ClientEnds(self.findings, PlainKnown(self))
+        self.record.follow_consumer = self.ends.polls.follow
         self.senders: dict[str, Sender] = {}
         self.readers: dict[str, Reader] = {}
         self.done: dict[int, None] = {}
@@ -59,6 +66,11 @@ class PlainWorld(NoGroup, Machines):
         """Return the hosts of producers and consumers."""
         return self._places.clients
 
+    @property
+    @abstractmethod
+    def pair(self) -> Any:  # noqa: ANN401  # who inherits says of what kind
+        """What is known of the brokers."""
+
     @abstractmethod
     def leader(self) -> str | None:
         """Return the master, None while none runs."""
@@ -72,6 +84,26 @@ class PlainWorld(NoGroup, Machines):
         self.record.count("begun_anew")
         self.wipe(name)
         self.start(name)
+
+    def wipe(self, name: str) -> None:
+        """Kill the process of a host and empty its disk."""
+        self._forget_order()
+        super().wipe(name)
+
+    def _loses_power(self, name: str) -> None:
+        del name
+        self._forget_order()
+
+    def _forget_order(self) -> None:
+        """Take that what was acknowledged may be lost, by the contract."""
+        self.ends.sent.forget("", self.loop.now_ns)
+
+    def _listen_to_client(self, near: SimTransport, far: SimTransport) -> None:
+        """Listen to a connection that a client has opened to a broker."""
+        asker = None if near.process is None else near.process.host.name
+        if far.local[1] == BROKER_PORT and asker in self.clients():
+            now_ns = lambda: self.loop.now_ns  # noqa: E731 - as taps have it
+            near.tap = Tap(self.ends.listener, near, now_ns, self.findings, asks=True)
 
     # The life of the run
 

@@ -59,7 +59,7 @@ class ClassicWorld(PlainWorld):
             self.classic.switches,
             {name: self.layout.is_synced(name) for name in names},
         )
-        self.pair = Pair(
+        self._pair = Pair(
             {name: self.disk(name) for name in names},
             terms,
             self.findings,
@@ -78,6 +78,11 @@ class ClassicWorld(PlainWorld):
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`
+
+    @property
+    def pair(self) -> Pair:
+        """What is known of the brokers."""
+        return self._pair
 
     def leader(self) -> str | None:
         """Return the master, None while it does not run."""
@@ -118,6 +123,7 @@ class ClassicWorld(PlainWorld):
         was_up = self.hosts[best.name].alive
         self.crash(best.name)
         self.pair.promote(best.name)
+        self._forget_order()
         self.wipe(self.master)
         self.master = best.name
         if was_up:
@@ -181,6 +187,7 @@ class ClassicWorld(PlainWorld):
     # The end of a process
 
     def _loses_power(self, name: str) -> None:
+        super()._loses_power(name)
         if name in self.pair.brokers:
             self.pair.on_power_loss(name)
 
@@ -194,7 +201,7 @@ class ClassicWorld(PlainWorld):
 
     def _listen(self, near: SimTransport, far: SimTransport) -> None:
         """Listen to a connection that somebody has opened to a broker."""
-        del near
+        self._listen_to_client(near, far)
         name = None if far.process is None else far.process.host.name
         if far.local[1] == BROKER_PORT and name in self._taps:
             far.tap = Tap(

@@ -198,6 +198,15 @@ class Alone:
     def on_unlocking(self, queue: Queue, owner: str) -> None:
         """Likewise."""
 
+    def is_there(self, queue: Queue, offset: int, tags: str) -> bool:
+        """Tell whether a message of some tags was acknowledged at a place, and is to be there."""
+        known = self._acknowledged[queue].get(offset)
+        # Who had read further than what is left of a log goes on there, and others came meanwhile.
+        may_have_moved = self.has_lost_power and not self._is_sync
+        if known is None or may_have_moved or offset < self.dropped.get(queue, 0):
+            return False
+        return tags == "*" or self._tag_of(known[0]) in wanted_tags(tags)
+
     # As `sim.oracles.answers.Answers`
 
     @guarded

@@ -74,7 +74,6 @@ class Truth:
         """The virtual time."""
         self.latest_ms: Callable[[], int] = lambda: NO_CLOCK
         """The latest time that the clock of any broker has shown."""
-        self._latest_ms = 0
         self.ahead_ms = 1_000
         """How far a store time may be ahead of that."""
         self.times: dict[tuple[int, int], int] = {}
@@ -89,11 +88,13 @@ class Truth:
         """Whether all that records of messages say is kept, not only of those that waited."""
         self.parts: dict[tuple[int, int], Parts] = {}
         """What they say."""
+        self.on_row: list[Callable[[EntryRow, int | None], None]] = []
+        """Hear of committed messages, and of the key of what lies before each in its queue."""
         self.on_message: list[Callable[[EntryRow, Parts], None]] = []
         """Hear of committed messages whose parts are kept."""
         self.on_statement: list[Callable[[Statement], None]] = []
         """Hear of committed records of state."""
-        self.stored_last = 0
+        self.stored_last = self._latest_ms = 0
         """Store time of the last committed record."""
         self.may_fall = False
         """Whether store times may: who cannot read its last entry does not know its time."""
@@ -137,7 +138,10 @@ class Truth:
                     f"which has {len(queue)}",
                     index=index,
                 )
+            before = queue[-1].msg_key if queue else None
             queue.append(row)
+            for listener in self.on_row:
+                listener(row, before)
             self.positions[row.pos + ENTRY_HEADER_BYTES] = row
             if row.msg_key is not None and row.queue_offset is not None:
                 self.keys[row.msg_key].append((row.topic, row.queue_id, row.queue_offset))

@@ -212,3 +212,25 @@ class Tap:
             self._listener.on_stray(self, said)
         else:
             self._listener.on_answer(self, request, said)
+
+
+class Listeners:
+    """Several listeners at one end, each as if it were alone there; a `Listener` itself."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """See `Listener`."""
+        for listener in self._listeners:
+            listener.on_request(tap, request)
+
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """See `Listener`."""
+        for listener in self._listeners:
+            listener.on_answer(tap, request, answer)
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """See `Listener`."""
+        for listener in self._listeners:
+            listener.on_stray(tap, answer)

@@ -162,6 +162,7 @@ class SwitchWorld(PlainWorld):
     # The end of a process
 
     def _loses_power(self, name: str) -> None:
+        super()._loses_power(name)
         if name in self.replicas.brokers:
             self.replicas.on_power_loss(name)
 
@@ -174,6 +175,7 @@ class SwitchWorld(PlainWorld):
 
     def _listen(self, near: SimTransport, far: SimTransport) -> None:
         """Listen to a connection to a broker, or of a broker to a controller."""
+        self._listen_to_client(near, far)
         asker = None if near.process is None else near.process.host.name
         if far.local[1] == CONTROLLER_PORT and asker in self._taps:
             near.tap = Tap(self._lease, near, lambda: self.loop.now_ns, self.findings, asks=True)

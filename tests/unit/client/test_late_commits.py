@@ -8,6 +8,8 @@ import pytest
 from ledgermq.client import MessageQueue
 from ledgermq.client.assignment import Assignment, Held
 from ledgermq.client.process_queue import ProcessQueue
+from mutants.patches import ALL
+from mutants.planting import planted
 
 QUEUE = MessageQueue("orders", "b", 0)
 
@@ -57,3 +59,21 @@ async def commits(*, after_the_release):
 @pytest.mark.parametrize(("after_the_release", "sent"), [(False, [7, 7]), (True, [7])])
 def test_who_has_given_a_queue_back_commits_nothing_more(after_the_release, sent):
     assert asyncio.run(commits(after_the_release=after_the_release)) == sent
+
+
+def is_due_after_a_move():
+    """Whether an offset is due that was committed before the queue was set back."""
+    queue = ProcessQueue(QUEUE, 0)
+    queue.put([], 2)
+    held = Held(queue, None, None)
+    held.committed, held.taken_by = 2, "addr"
+    assert not held.is_due("addr")
+    queue.reset(0)
+    queue.put([], 2)
+    return held.is_due("addr")
+
+
+def test_what_was_committed_before_a_move_is_committed_again():
+    assert is_due_after_a_move()
+    with planted(ALL["committed-before-the-move-counts"]):
+        assert not is_due_after_a_move()

@@ -3,6 +3,7 @@
 import pytest
 
 from sim.campaign import CHOICES, EVERY, RAFT, Case, cases, plan_of
+from sim.faults.alone_draw import ALONE, is_alone_too
 from sim.faults.classic import MASTER, MODES
 from sim.faults.classic_draw import AWAY_MS, draw_classic, is_classic_too
 from sim.faults.draw import draw
@@ -58,7 +59,10 @@ def test_a_campaign_runs_both_kinds_of_plans():
     assert [case.seed for case in both if case.mode == CONTROLLER] == [
         seed for seed in SEEDS if is_switch_too(seed)
     ]
-    others = [case for case in both if case.mode not in {RAFT, CONTROLLER}]
+    assert [case.seed for case in both if case.mode == ALONE] == [
+        seed for seed in SEEDS if is_alone_too(seed)
+    ]
+    others = [case for case in both if case.mode not in {RAFT, CONTROLLER, ALONE}]
     assert [case.seed for case in others] == [seed for seed in SEEDS if is_classic_too(seed)]
     assert {case.mode for case in others} == set(MODES)
     assert 0.15 * len(SEEDS) < len(others) < 0.35 * len(SEEDS)
