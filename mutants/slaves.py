@@ -167,6 +167,15 @@ SLAVES: Final = (
         ),
     ),
     Mutant(
+        name="pages-without-end",
+        breaks="A slave asks a master on as long as it names pages, and follows none.",
+        source="A review: row numbers that rise, without rows.",
+        plant=patch(
+            "broker.slave_sync.service:SlaveSync._pages",
+            ("len(pages) < PAGES_MAX", "len(pages) < 10_000"),
+        ),
+    ),
+    Mutant(
         name="told-in-one-turn",
         breaks="A slave reads all that its master tells in one turn of its loop.",
         source="RocketMQ SlaveSynchronize, which has a thread.",

@@ -61,6 +61,8 @@ _PAGED: Final = frozenset(
 """These may be longer than an answer (`broker.stats.pages`)."""
 TABLE_BYTES_MAX: Final = 128 * 1024**2
 """Of the text of one table: more than any that a broker may hold."""
+PAGES_MAX: Final = 64
+"""Of one table: a page that is not the last has half of its 8 MiB at least."""
 _DIGITS: Final = 9
 
 
@@ -210,7 +212,7 @@ class SlaveSync:
     async def _pages(self, addr: str, code: RequestCode) -> list[bytes]:
         """Return the bodies of all pages of a table. Errors: `RemotingError`, `ProtocolError`."""
         pages, row, left_bytes = [], 0, TABLE_BYTES_MAX
-        while True:
+        while len(pages) < PAGES_MAX:
             answer = await self._ask(addr, code, {"fromRow": str(row)} if code in _PAGED else {})
             pages.append(answer.body)
             left_bytes -= len(answer.body)
@@ -221,6 +223,7 @@ class SlaveSync:
             if not is_number or int(following) <= row or left_bytes < 0:
                 raise RemoteProtocolError(f"request {int(code)}: {NEXT_ROW}={following[:20]!r}")
             row = int(following)
+        raise RemoteProtocolError(f"request {int(code)}: more than {PAGES_MAX} pages")
 
     async def _ask(self, addr: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
         """Return an answer. Errors: `RemotingError`."""

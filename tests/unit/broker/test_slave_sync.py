@@ -14,7 +14,7 @@ from broker.processor.slave_tables import OFFSETS_PER_STEP, SlaveTablesProcessor
 from broker.slave_sync import told as told_module
 from broker.slave_sync.changes import ROWS_PER_STEP as CHANGES_PER_STEP
 from broker.slave_sync.changes import SlaveTables
-from broker.slave_sync.service import SlaveSync
+from broker.slave_sync.service import PAGES_MAX, SlaveSync
 from broker.slave_sync.told import ROWS_PER_STEP, Told, read_steps
 from broker.state.kinds import StateKind
 from broker.state.own_offsets import OwnOffsets
@@ -577,8 +577,8 @@ def test_a_body_without_the_tables_is_refused():
 
 
 def groups_that_follow(monkeypatch):
-    """Return how many groups and offsets a slave has of 3,000, told in pages of 4 KiB."""
-    monkeypatch.setattr(pages_module, "PAGE_BYTES", 4 * 1024)
+    """Return how many groups and offsets a slave has of 3,000, told in pages of 32 KiB."""
+    monkeypatch.setattr(pages_module, "PAGE_BYTES", 32 * 1024)
     master, slave = Master(), Slave(Master())
     other = Slave(master)
     for number in range(3_000):
@@ -616,6 +616,29 @@ def test_pages_that_do_not_get_on_are_refused(following):
     master.paged = {201: say}
     slave.follow()
     assert slave.sync.rounds == 0
+
+
+def pages_asked_of_a_master_without_end():
+    asked = 0
+
+    async def say(_connection, _command):
+        nonlocal asked
+        asked += 1
+        body = b'{"subscriptionGroupTable":{}}'
+        following = {"nextRow": str(asked)} if asked < 5_000 else {}
+        return RemotingCommand(code=0, body=body, ext_fields=following)
+
+    master = Master()
+    slave = Slave(master)
+    master.paged = {201: say}
+    slave.follow()
+    return asked, slave.sync.rounds
+
+
+def test_pages_without_end_are_refused():
+    assert pages_asked_of_a_master_without_end() == (PAGES_MAX, 0)
+    with planted(BY_TESTS["pages-without-end"]):
+        assert pages_asked_of_a_master_without_end()[0] > PAGES_MAX
 
 
 def rows_of_a_step(monkeypatch):
