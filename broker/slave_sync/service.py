@@ -211,7 +211,8 @@ class SlaveSync:
 
     async def _pages(self, addr: str, code: RequestCode) -> list[bytes]:
         """Return the bodies of all pages of a table. Errors: `RemotingError`, `ProtocolError`."""
-        pages, row, left_bytes = [], 0, TABLE_BYTES_MAX
+        pages: list[bytes] = []
+        row, left_bytes = 0, TABLE_BYTES_MAX
         while len(pages) < PAGES_MAX:
             answer = await self._ask(addr, code, {"fromRow": str(row)} if code in _PAGED else {})
             pages.append(answer.body)
