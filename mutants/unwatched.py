@@ -95,4 +95,25 @@ UNWATCHED: Final = (
             ("if not self._later:", "if self._later:"),
         ),
     ),
+    Mutant(
+        name="asked-in-one-pass-alone",
+        breaks="A leader asks for open halves once, and then not for a hundred intervals.",
+        source="RocketMQ TransactionalMessageCheckService: transactionCheckInterval.",
+        plant=patch(
+            "broker.transactions.service:Transactions._run",
+            (
+                "self._next_ms = now_ms + self._settings.interval_ms\n",
+                "self._next_ms = now_ms + 100 * self._settings.interval_ms\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="time-search-below-the-beginning",
+        breaks="A search by time begins with units whose messages are gone.",
+        source="RocketMQ ConsumeQueue.getOffsetInQueueByTime: minLogicOffset is its lower bound.",
+        plant=patch(
+            "store.read.reader:Reader._nearest",
+            ("max(first, queue.min_offset), end - 1", "first, end - 1"),
+        ),
+    ),
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sim.faults.draw import FIRST_MS
 from sim.layout import GROUP
 from sim.oracles.base import Violation
 from sim.oracles.route_answers import RouteAnswers
 from sim.oracles.routes import check_gone, missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from namesrv.server import NameServer
     from sim.context import Host
@@ -24,11 +23,20 @@ if TYPE_CHECKING:
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
-CALM_NS: Final = 3 * NS_PER_S
+CALM_NS: Final = 4 * NS_PER_S
 """Name servers and brokers are connected again so long after the last fault."""
-FIRST_NS: Final = FIRST_MS * NS_PER_MS
+TOLD_NS: Final = 6 * NS_PER_S
+"""Longer than the timeout of a request whose answer was lost, and the pause behind it."""
+SETTLED_NS: Final = 2 * NS_PER_S
+"""Connections are made anew, and what was lost is repeated, so long after the last fault."""
+ELECTED_NS: Final = NS_PER_S // 4
+"""Who has been elected has told name servers so."""
 ROUTED_NS: Final = 8 * NS_PER_S
 """A registration that fails is repeated within seconds; the next regular one comes much later."""
+
+
+Lack = tuple[str, int, "NameServer", str]
+"""Who leads, in which term, which life of the name server, and what that does not tell."""
 
 
 class World(Protocol):
@@ -63,8 +71,12 @@ class Health:
         """Listeners at their end, by host."""
         self.faults_ms: Callable[[int], int] = lambda now_ms: now_ms
         """When any fault was on, began or ended."""
+        self.touched_ms: Callable[[Collection[str], int], int] = lambda _names, now_ms: now_ms
+        """Likewise, a fault of one of some hosts."""
         self._wrong: tuple[str, int] = ("", 0)
         """Who led when the routes were first seen to be wrong, and since when they are."""
+        self._lacks: dict[str, tuple[Lack, int]] = {}
+        """By name server: what it lacked at the last look, and since when."""
         self.gone: dict[str, int] = {}
         """Hosts whose process has ended and whose kernel has told so, and since when."""
 
@@ -101,6 +113,39 @@ class Health:
             text = f"{leader} leads for {ROUTED_NS // NS_PER_S} s without a fault, and: {wrong}"
             raise Violation("A45 not routed in time", text, node=leader)
 
+    def check_changes(self) -> None:
+        """Look whether what a leader has changed came to each name server that it can reach.
+
+        Whatever else is wrong: only the two machines and the links between them count.
+        Errors: `Violation`.
+        """
+        world, leader = self._world, self._world.leader()
+        now_ns = world.loop.now_ns
+        for name, server in self.servers.items():
+            lack = None if leader is None else self._lack(leader, name, server)
+            known, since_ns = self._lacks.get(name, (None, now_ns))
+            if lack is None or leader is None:
+                self._lacks.pop(name, None)
+            elif lack != known or not self._is_clear(leader, world.hosts[name].address, since_ns):
+                self._lacks[name] = (lack, now_ns)
+            elif now_ns - since_ns > TOLD_NS:
+                text = f"{name} can be reached by {leader}, for {TOLD_NS // NS_PER_S} s: {lack[-1]}"
+                raise Violation("A45 not routed in time", text, node=leader)
+
+    def _lack(self, leader: str, name: str, server: NameServer) -> Lack | None:
+        """Say what a name server does not know of a leader that nothing hinders, None if all."""
+        world = self._world
+        replica, hosts = world.watch.replicas[leader], (world.hosts[leader], world.hosts[name])
+        works = all(host.alive and not host.paused for host in hosts) and replica.is_up
+        if not works or replica.hangs() or world.network.has_rules or self.is_blocked(leader):
+            return None
+        if not replica.controller.store.writer.writable or world.plan.options.preferred:
+            return None
+        model = world.watch.tables.model_of(replica)
+        topics = {} if model is None else model.topics
+        wrong = missing(server.table, GROUP, world.layout.broker_address(leader), topics)
+        return (leader, replica.state.term, server, wrong) if wrong else None
+
     def check_made(self, broker: str, topic: str) -> None:
         """Look whether name servers know a topic that somebody was told of. Errors: `Violation`.
 
@@ -109,7 +154,8 @@ class Health:
         """
         world = self._world
         now_ns = world.loop.now_ns
-        if now_ns > FIRST_NS and now_ns - self.faults_ms(now_ns // NS_PER_MS) * NS_PER_MS < CALM_NS:
+        touched_ns = self.touched_ns((broker, *self.servers))
+        if touched_ns and now_ns - touched_ns < CALM_NS:
             return
         for name, server in self.servers.items():
             host = world.hosts[name]
@@ -158,6 +204,19 @@ class Health:
             return now_ns
         booted_ns = max(one.boot_ns for one in replicas)
         return max(booted_ns, faults_ms(now_ns // NS_PER_MS) * NS_PER_MS)
+
+    def touched_ns(self, names: Collection[str]) -> int:
+        """Return when a fault of one of some hosts was on or ended, 0 for never."""
+        return self.touched_ms(names, self._world.loop.now_ns // NS_PER_MS) * NS_PER_MS
+
+    def calm_since_ns(self, name: str) -> int | None:
+        """Return since when a leader has led and nothing has happened, None if it does not lead."""
+        since_ns = self._world.watch.healthy.led_since_ns(name)
+        if since_ns is None or self._world.plan.options.preferred:
+            return None
+        touched_ns = self.touched_ns((*self._world.watch.replicas, *self.servers))
+        calm_ns = touched_ns + SETTLED_NS if touched_ns else 0
+        return max(since_ns + ELECTED_NS, calm_ns)
 
     def is_blocked(self, name: str) -> bool:
         """Whether a fault of its disk explains that a program on a host logs errors."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sim.edging import lease_ms, refused_p
 from sim.layout import GROUP
+from sim.oracles.asking import Asking
 from sim.oracles.broadcast import Broadcast
 from sim.oracles.delays import Delays, levels_of
 from sim.oracles.further import Further
@@ -47,6 +48,10 @@ class World(Protocol):
 
     def leader(self) -> str | None:
         """Return who leads."""
+        ...
+
+    def written(self, name: str) -> bytes:
+        """Return what the file of a broadcasting member holds."""
         ...
 
 
@@ -95,6 +100,9 @@ class Judges:
             )
             if not refused_p(world.plan):  # an end that is not put is asked for again
                 world.watch.brokers.ends = HeardEnds(truth, self.transactions)
+                if self.delays.sent_ns is not None:  # by clocks that nobody moves
+                    check_ms = workload.transactional.check_ms
+                    world.watch.on_ticks.append(Asking(truth, self.transactions, check_ms).on_tick)
         self._horizon_ms: dict[str, int] = {}
         """By leader: until when what comes due is waited for."""
 
@@ -128,4 +136,6 @@ class Judges:
             assert self.broadcast is not None
             if lost := self.broadcast.missing(name):
                 return f"{name} was not handed {lost[:3]}"
+            if lost := self.broadcast.unwritten(name, self._world.written(name)):
+                return f"{name} was handed {lost[:3]}, its file does not say so"
         return ""

@@ -286,6 +286,11 @@ class SimNetwork:
         self._ports[address] = port + 1
         return port
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything is done to single frames."""
+        return bool(self._rules)
+
     def _spread_rules(self) -> None:
         for link in self.links.values():
             link.rules = [rule for rule in self._rules if rule.is_for(link.source, link.target)]

@@ -143,6 +143,8 @@ class GroupRun:
         watch.following.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.any_ms)
         world.judges.delays.disturbed_ns = watch.healthy.disturbed_ns
         world.health.faults_ms = nemesis.any_ms
+        world.health.touched_ms = nemesis.touched_ms
+        watch.brokers.prompt.calm_since_ns = world.health.calm_since_ns
 
     def phases(self) -> None:
         """Run it to its end. Errors: `Violation`."""
@@ -199,6 +201,7 @@ def _phases(world: World, nemesis: Nemesis) -> None:
     def look() -> None:
         world.health.check_routes()
         world.health.check_registered()
+        world.health.check_changes()
         expiry.look()
 
     options = world.plan.options

@@ -27,6 +27,7 @@ from sim.judges import Judges
 from sim.known import GroupKnown
 from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.machines import Machines
+from sim.members import BroadcastApp
 from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd, Timing
 from sim.oracles.answers import Answers
@@ -328,6 +329,11 @@ class World(Machines):
         self.health.servers[name] = server
         await server.start()
         await self.loop.create_future()
+
+    def written(self, name: str) -> bytes:
+        """Return what the file of a broadcasting member holds, nothing before it has begun."""
+        app = self.apps.get(name)
+        return app.written() if isinstance(app, BroadcastApp) else b""
 
     def peer_address(self, name: str) -> str:
         """Return where a broker listens for its peers."""

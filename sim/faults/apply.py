@@ -151,6 +151,15 @@ class Nemesis:
         """Return when any fault was on, began or ended, those that disturb no broker as well."""
         return now_ms if any(one.status == "active" for one in self.applied) else self._ended_ms
 
+    def touched_ms(self, names: "Collection[str]", now_ms: int) -> int:
+        """Return when a fault of one of some hosts was on or ended, 0 for never."""
+        times = [
+            now_ms if one.status == "active" else one.ended_ms
+            for one in self.applied
+            if one.status in {"active", "over"} and not set(names).isdisjoint(one.names)
+        ]
+        return max(times, default=0)
+
     def spares(self, names: "Collection[str]", since_ms: int) -> bool:
         """Tell whether nothing but what concerns some hosts alone was on, or ended, since then."""
         return not any(

@@ -73,7 +73,7 @@ def draw_edges(rng: SplitRng, *, is_busy: bool = False) -> Edges | None:
         read_bytes=0 if is_busy else rng.split("reads").choice((0, 0, 600, 3_000)),
         key_slots=rng.split("slots").choice((0, 8, 24)),
         refused_p=rng.split("refusals").choice((0.0, 0.0, 0.1, 0.3)),
-        slow_files_ms=rng.split("files").choice((0, 60)),
+        slow_files_ms=rng.split("files").choice((0, 300)),
         tools_ms=rng.split("tools").choice((0, 40, 120)),
         moments=rng.split("moments").chance(0.75),
     )

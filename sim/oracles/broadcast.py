@@ -110,6 +110,15 @@ class Broadcast:
             if now_ns - min(times, default=now_ns) < SETTLED_NS:
                 self._loose.add((member, queue))
 
+    def unwritten(self, member: str, content: bytes) -> list[tuple[Queue, int]]:
+        """Return what a member that has done its work was handed last and has not written down."""
+        written = self._read(content)
+        return [
+            (queue, offset)
+            for queue, offset in self._hand.get(member, {}).items()
+            if written.get(queue, 0) <= offset
+        ]
+
     def missing(self, member: str) -> list[tuple[Queue, int]]:
         """Return what a member should have been handed and was not."""
         found: list[tuple[Queue, int]] = []

@@ -27,6 +27,7 @@ from sim.oracles.heard_ends import END_TRANSACTION
 from sim.oracles.held_pulls import SUSPEND_MS_MAX, SUSPENDS, is_too_soon
 from sim.oracles.known_members import SILENT_NS, KnownMembers
 from sim.oracles.listening import Listening
+from sim.oracles.prompt import Prompt
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.oracles.stats_answers import StatsAnswers
@@ -61,6 +62,7 @@ SLACK_MS: Final = 2_000
 NS_PER_MS: Final = 1_000_000
 LEASE_SLACK_NS: Final = 5_000_000_000
 """Of an answer, beside a lease by a clock at half speed."""
+NO_TERM: Final = -1
 NEVER_ANSWERED: Final = frozenset({QUERY_OFFSET})
 """A replica without authority leaves the question open, so that it is asked again."""
 _place: Final = Struct(">i4xq").unpack_from
@@ -100,7 +102,7 @@ class Brokers:
         """Addresses of clients that say what they mean."""
         self.topics = Topics(truth)
         self._queues, self._by_key = QueueAnswers(truth), ByKey(truth)
-        self.taking, self._early = Taking(), Early()
+        self.taking, self.early, self.prompt = Taking(), Early(), Prompt()
         self._listening, self._members = Listening(), ToldMembers()
         self._known: dict[str, tuple[int, KnownMembers]] = {}
         self.silent_ns = SILENT_NS
@@ -111,7 +113,8 @@ class Brokers:
         """Judges ends of transactions, if the run has any."""
         self.on_heard: Callable[[Said], None] = lambda _request: None
         self._taps: dict[str, list[Tap]] = defaultdict(list)
-        self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+        self._offered: dict[tuple[str, str, int], dict[int, set[int]]] = defaultdict(dict)
+        """By group and queue: offsets, and the terms in which some broker heard of them."""
         self._reset: set[str] = set()
         """Groups that somebody has told to go on elsewhere."""
         truth.on_statement.append(self._check_kept)
@@ -149,7 +152,8 @@ class Brokers:
             self.topics.on_change(request.text("topic"))
         elif request.code in {COMMIT_OFFSET, PULL}:
             place = (request.text("consumerGroup"), request.text("topic"), _queue_id(request))
-            self._offered[place].add(request.number("commitOffset"))
+            terms = self._offered[place].setdefault(request.number("commitOffset"), set())
+            terms.add(replica.state.term if replica.is_up else NO_TERM)
         elif request.code == RESET:
             self._reset.add(request.text("group"))
         self.on_heard(request)
@@ -188,7 +192,7 @@ class Brokers:
             self.taking.on_answer(replica, request, answer)
         elif answer.code == SUCCESS and request.code == MAKE_TOPIC:
             self.on_made(replica.name, request.text("topic"))
-            self._early.on_topic(replica, request)
+            self.early.on_topic(replica, request)
         elif leads and request.asker in self._polite:
             check_failure(replica, request, answer)
         validator = self._validators.get(request.code)
@@ -219,6 +223,8 @@ class Brokers:
         asked: Asked = request.note
         if asked.incarnation != replica.incarnation or replica.disk.is_watched or replica.hangs():
             return
+        if replica.state.role is LEADER and request.asker in self._polite:
+            self.prompt.check(replica, request, self._truth.now_ns())
         limit_ms = ANSWER_MS
         if request.code == PULL:
             held = request.number("suspendTimeoutMillis", 0)
@@ -365,16 +371,21 @@ class Brokers:
             self._fail(self.name, replica, text)
 
     def _check_kept(self, statement: Statement) -> None:
-        """Judge offsets that are committed to the log: somebody has asked for each of them."""
+        """Judge offsets that are committed to the log: somebody has asked for each of them.
+
+        He has asked the leader of that term: what a leader did not replicate went with its office.
+        """
         if statement.kind != "offset" or not isinstance(statement.content, dict):
             return
+        term = self._truth.committed[statement.entry].term
         for key, queues in statement.content.items():
             topic, _, group = key.partition("@")
             for queue_id, offset in queues.items() if group not in self._reset else ():
-                if offset not in self._offered[group, topic, int(queue_id)]:
+                if term not in self._offered[group, topic, int(queue_id)].get(offset, ()):
                     raise Violation(
                         self.unasked_name,
-                        f"entry {statement.entry} says {offset} for {group} in {topic}/{queue_id}",
+                        f"entry {statement.entry} of term {term} says {offset} for {group} in "
+                        f"{topic}/{queue_id}",
                         index=statement.entry,
                     )
 
@@ -421,7 +432,7 @@ class Brokers:
             return
         wanted, given = json.loads(request.body), json.loads(answer.body)["lockOKMQSet"]
         client, group = wanted["clientId"], wanted["consumerGroup"]
-        self._early.on_lock(replica, client, group, given)
+        self.early.on_lock(replica, client, group, given)
         granted = {(group, queue["topic"], queue["queueId"]) for queue in given}
         since = self._truth.statements[asked.statements :]
         for queue in wanted["mqSet"]:

@@ -31,6 +31,10 @@ class Healthy:
         self._since: dict[str, int] = {}
         self.disturbed_ns: Callable[[], int] = lambda: truth.now_ns()  # noqa: PLW0108 - it is set later
 
+    def led_since_ns(self, name: str) -> int | None:
+        """Return since when a broker leads, None if it does not."""
+        return self._since.get(name)
+
     def on_boot(self, replica: Replica) -> None:
         """Who starts does not lead."""
         self._since.pop(replica.name, None)

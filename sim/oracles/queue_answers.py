@@ -69,12 +69,13 @@ class QueueAnswers:
         begin, end = span
         told, wanted = answer.number("offset"), request.number("timestamp")
         begun = self.begin_at(request.note.first_index, self._rows(request))
-        if 0 < told < begun:
+        boundary = request.text("boundaryType").upper()
+        is_there = told or (begin < end and boundary != "UPPER")  # 0 stands for nothing, too
+        if is_there and told < begun:
             text = f"says {told} for {wanted} in {_place(request)}, which began at {begun} then"
             _fail(replica, text)
         if begin >= end or (0 < told < begin) or self._truth.may_fall:
             return
-        boundary = request.text("boundaryType").upper()
         first = max(begin, told - 1)
         times = dict(enumerate(self._times(request, range(first, end)), first))
         if None in times.values():

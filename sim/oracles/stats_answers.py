@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from sim.oracles.replica import Replica
     from sim.oracles.truth import Truth
@@ -38,7 +38,7 @@ class StatsAnswers:
         offered: by group, topic and queue: what somebody has asked to commit.
     """
 
-    def __init__(self, truth: Truth, offered: Mapping[Place, set[int]]) -> None:
+    def __init__(self, truth: Truth, offered: Mapping[Place, Container[int]]) -> None:
         self._truth = truth
         self._offered = offered
         self.judges = {TOPIC_STATS: self._on_topic, GROUP_STATS: self._on_group}

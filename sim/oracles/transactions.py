@@ -110,6 +110,15 @@ class Transactions:
             if offset >= first and half.row.msg_key is not None and not half.is_over
         ]
 
+    def unasked(self) -> dict[int, tuple[int, int]]:
+        """Return how often was asked for each of our open halves, and how old (ms) it has to be."""
+        first = self._dropped.get((HALF_TOPIC, 0), 0)
+        return {
+            offset: (half.asked, immunity_ms(half.parts.told(IMMUNITY), self._check_ms))
+            for offset, half in self._halves.items()
+            if offset >= first and half.row.msg_key is not None and not half.is_ended
+        }
+
     def _on_message(self, row: EntryRow, parts: Parts) -> None:
         """Take a committed message. Errors: `Violation`."""
         if row.topic == HALF_TOPIC and row.queue_offset is not None:

@@ -97,12 +97,13 @@ class Watch:
         self.compared = Compared(self.replicas)
         self.durable = Durable(self.truth, self.replicas, is_sync=is_sync)
         bits = {name: replica.bit for name, replica in self.replicas.items()}
+        self.on_ticks: list[Callable[[Replica], None]] = []
+        """Hear of a leader, now and then."""
         self._on_change = on_change
         self._on_say = on_message
         for replica in self.replicas.values():
             replica.known = self.truth.marks
-        self.invariants = Invariants()
-        self.monotonic = Monotonic()
+        self.invariants, self.monotonic = Invariants(), Monotonic()
         self.log_matching = LogMatching(self.truth, keeps_unsynced=is_sync)
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
@@ -115,8 +116,7 @@ class Watch:
         self.following = Following(self.truth, self.replicas)
         self.hand_over = HandOver()
         self.manners = Manners(self.truth)
-        self.flush_lag = FlushLag()
-        self.hung_disk = HungDisk()
+        self.flush_lag, self.hung_disk = FlushLag(), HungDisk()
         self.fatal_failure = FatalFailure()
         self.serving = Serving(self.findings)
         self.reading = Reading(self.truth, self.findings)
@@ -222,6 +222,8 @@ class Watch:
             self.following.on_tick(replica)
         if not replica.tick % ANSWER_TICKS:
             self.brokers.on_tick(replica)
+            for look in self.on_ticks:
+                look(replica)
 
     def check_end(self, name: str) -> None:
         """Look at what a process leaves behind that is about to be killed."""
@@ -261,6 +263,7 @@ class Watch:
             send(message)
 
         driver._send = tapped
+        self.brokers.early.on_boot(replica)
         self._read(replica)
         for oracle in self._oracles:
             oracle.on_boot(replica)

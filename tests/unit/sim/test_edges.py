@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.answers import DAMAGED
 from broker.groups.client_registry import EXPIRY_MS
 from ledgermq.client import MessageQueue
 from sim.edging import lease_ms
@@ -24,6 +25,8 @@ from sim.oracles.wire import Said
 from sim.rng import SplitRng
 from sim.run import VALID, run_plan
 from sim.world import World
+from store.results import PutStatus
+from store.write.uncommitted import OwnState, Uncommitted
 from tests.unit.sim.fault_world import FaultWorld, event
 
 SEEDS = 600
@@ -175,6 +178,32 @@ def test_a_lock_that_was_granted_is_in_the_table():
             Early().on_lock(broker(leases), "c", "g", given)
 
 
+@pytest.mark.parametrize(
+    ("status", "applied_end", "is_sound"),
+    [
+        (PutStatus.OK, 700, True),
+        (PutStatus.OK, 600, False),
+        (PutStatus.NOT_LEADER, 600, True),
+    ],
+)
+def test_who_proposed_a_record_is_told_of_it_when_it_is_applied(status, applied_end, is_sound):
+    uncommitted, told = Uncommitted(48), []
+    writer = SimpleNamespace(_commit_log=SimpleNamespace(uncommitted=uncommitted))
+    replica = SimpleNamespace(
+        name="n0", deferred=[], dispatcher=SimpleNamespace(applied_end=applied_end),
+        controller=SimpleNamespace(store=SimpleNamespace(writer=writer)),
+    )  # fmt: skip
+    Early().on_boot(replica)
+    uncommitted.add_state(own := OwnState(600, 50, "group", b"{}", told.append))
+    own.answer(status)
+    assert told == [status]
+    if is_sound:
+        assert all(look() is None for look in replica.deferred)
+    else:
+        with pytest.raises(Violation, match="A39 told before it is applied: n0 says that group"):
+            replica.deferred[0]()
+
+
 def test_a_disk_may_be_full_for_some_files_alone():
     world = FaultWorld(event("disk_full", target="n0", glob="*/consumequeue/*"))
     disk = world.hosts["n0"].disk
@@ -194,19 +223,23 @@ def test_a_disk_may_be_full_for_some_files_alone():
 
 
 @pytest.mark.parametrize(
-    ("code", "remark", "is_watched", "is_sound"),
+    ("code", "told", "remark", "is_watched", "is_sound"),
     [
-        (29, "no such entry", False, False),
-        (29, "no such entry", True, True),
-        (29, "7@orders is not exist!", False, True),
-        (17, "no such entry", False, True),
+        (29, 1, "no such entry", False, False),
+        (29, 1, "no such entry", True, True),
+        (29, 1, "7@orders is not exist!", False, True),
+        (17, 1, "no such entry", False, True),
+        (29, 14, DAMAGED[1], False, False),
+        (36, 14, DAMAGED[1], False, False),
+        (36, 14, DAMAGED[1], True, True),
+        (36, 14, "the broker is ending", False, True),
     ],
 )
-def test_who_only_looks_gets_an_answer(code, remark, is_watched, is_sound):
+def test_who_only_looks_gets_an_answer(code, told, remark, is_watched, is_sound):
     replica = SimpleNamespace(
         name="n0", is_corrupt=False, disk=SimpleNamespace(is_watched=is_watched)
     )
-    request, answer = Said(code, {}, b"", 0, b""), Said(1, {}, b"", 0, b"", remark)
+    request, answer = Said(code, {}, b"", 0, b""), Said(told, {}, b"", 0, b"", remark)
     if is_sound:
         check_failure(replica, request, answer)
     else:

@@ -79,6 +79,13 @@ def test_a_life_begins_where_the_one_before_has_written():
     assert one.findings.first.oracle == BEGAN
 
 
+def test_who_has_done_its_work_has_written_it_down():
+    one = One().hand(0, 1)
+    assert one.oracle.unwritten("v0", file(1)) == [(QUEUE, 1)]
+    assert one.oracle.unwritten("v0", file(2)) == []
+    assert one.oracle.unwritten("v1", b"") == []
+
+
 def test_who_is_killed_before_it_has_written_may_begin_anew():
     one = One(is_first=False).hand(0)
     one.now_ns = SETTLED_NS - 1

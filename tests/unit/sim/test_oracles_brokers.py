@@ -80,7 +80,7 @@ class Broker:
             name="n0", is_up=True, is_corrupt=False, incarnation=1, tick=5, tick_ms=50, boot_ns=0,
             wait_ack_ms=0, id_head=id_head("10.0.0.1", 10911), deferred=[],
             state=SimpleNamespace(
-                role=Role.LEADER, tick=5, log=SimpleNamespace(commit_index=COUNT)
+                role=Role.LEADER, term=1, tick=5, log=SimpleNamespace(commit_index=COUNT)
             ),
             store=SimpleNamespace(first_index=begin),
             applied_index=COUNT - 1,
@@ -358,16 +358,19 @@ def test_bytes_that_are_read_once_more_count_once():
 
 
 @pytest.mark.parametrize(
-    ("kind", "offset", "reset", "is_sound"),
+    ("kind", "offset", "term", "reset", "is_sound"),
     [
-        ("offset", 3, "", True),
-        ("offset", 2, "", False),
-        ("offset", 2, "g", True),
-        ("lock", 2, "", True),
+        ("offset", 3, 1, "", True),
+        ("offset", 2, 1, "", False),
+        ("offset", 3, 2, "", False),
+        ("offset", 2, 1, "g", True),
+        ("lock", 2, 1, "", True),
     ],
 )
-def test_an_offset_in_the_log_is_one_that_somebody_committed(kind, offset, reset, is_sound):
+def test_an_offset_in_the_log_is_one_that_somebody_committed(kind, offset, term, reset, is_sound):
+    """In that term: what a leader did not replicate went with its office."""
     broker = Broker()
+    broker.truth.committed[:] = [Mark(term, 0, 0, 0)] * 10
     asked = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "3"}
     broker.hear(15, asked)
     if reset:

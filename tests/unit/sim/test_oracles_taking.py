@@ -9,7 +9,7 @@ from dledger.core.model import Role
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from sim.faults.plan import Options, Plan
-from sim.health import CALM_NS, FIRST_NS, NS_PER_S, Health
+from sim.health import CALM_NS, NS_PER_S, Health
 from sim.layout import GROUP
 from sim.oracles.base import Violation
 from sim.oracles.taking import FREE_TICKS, NAME, Taking
@@ -110,11 +110,11 @@ class Routed:
 
     def __init__(self, groups=(), is_alive=True, is_paused=False, is_clear=True):
         self.plan = Plan(seed=1, options=Options())
-        self.loop = SimpleNamespace(now_ns=FIRST_NS + 20 * NS_PER_S)
+        self.loop = SimpleNamespace(now_ns=20 * NS_PER_S)
         self.hosts = {"ns0": SimpleNamespace(alive=is_alive, paused=is_paused, address="a")}
-        self.fault_ms = 1_000
+        self.fault_ms, self.of = 1_000, "n0"
         self.health = Health(self)
-        self.health.faults_ms = lambda _now_ms: self.fault_ms
+        self.health.touched_ms = lambda names, _: self.fault_ms if self.of in names else 0
         self.health._is_clear = lambda *_: is_clear
         rows = [(SimpleNamespace(name=name), None) for name in groups]
         table = SimpleNamespace(rows=SimpleNamespace(find=lambda _topic: rows))
@@ -138,11 +138,12 @@ def test_a_name_server_that_knows_or_cannot_be_reached_is_no_failure(said):
     Routed(**said).tell()
 
 
-def test_a_fault_a_moment_ago_excuses_but_for_the_beginning():
+@pytest.mark.parametrize("of", ["n0", "ns0"])
+def test_a_fault_of_the_two_a_moment_ago_excuses(of):
     routed = Routed()
-    routed.fault_ms = (routed.loop.now_ns - CALM_NS // 2) // 1_000_000
+    routed.fault_ms, routed.of = (routed.loop.now_ns - CALM_NS // 2) // 1_000_000, of
     routed.tell()
-    routed.loop.now_ns = FIRST_NS
+    routed.of = "n1"
     with pytest.raises(Violation):
         routed.tell()
 

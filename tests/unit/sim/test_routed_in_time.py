@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sim.faults.plan import Options, Plan
-from sim.health import NS_PER_S, ROUTED_NS, Health
+from sim.health import NS_PER_S, ROUTED_NS, TOLD_NS, Health
 from sim.link import Delay
 from sim.loop import SimLoop
 from sim.oracles.base import Violation
@@ -78,3 +78,67 @@ def test_a_link_is_clear_that_has_worked_as_usual_since_a_broker_ended(what):
     health = Health(SimpleNamespace(network=network, hosts={"n1": SimpleNamespace(address="a")}))
     assert health._is_clear("n1", "b", ended_ns) == (what == "nothing")
     loop.close()
+
+
+class Lacking:
+    """A leader that can be reached, and a name server that lacks what ``wrong`` says."""
+
+    def __init__(self):
+        self.now_ns = 10 * NS_PER_S
+        self.wrong = "orders has no route"
+        self.is_clear = self.writable = True
+        host = SimpleNamespace(alive=True, paused=False, address="a")
+        self.replica = SimpleNamespace(
+            is_up=True, is_corrupt=False, hangs=lambda: False, state=SimpleNamespace(term=1),
+            controller=SimpleNamespace(store=SimpleNamespace(writer=self)),
+        )  # fmt: skip
+        self.leads = "n0"
+        self.host = host
+        watch = SimpleNamespace(
+            replicas={"n0": self.replica}, tables=SimpleNamespace(model_of=lambda _replica: None)
+        )
+        self.health = Health(SimpleNamespace(
+            loop=self, watch=watch, hosts={"n0": host, "ns0": host}, explains=lambda _name: False,
+            leader=lambda: self.leads, network=SimpleNamespace(has_rules=False),
+            plan=Plan(seed=1, options=Options()),
+            layout=SimpleNamespace(broker_address=lambda _name: "a:1"),
+            disk=lambda _name: SimpleNamespace(is_watched=False, failures=[]),
+        ))  # fmt: skip
+        self.health._is_clear = lambda *_: self.is_clear
+        table = SimpleNamespace(cluster_info=self.cluster_info)
+        self.health.servers["ns0"] = SimpleNamespace(table=table)
+
+    def cluster_info(self):
+        addrs = {} if self.wrong else {"RaftGroup0": SimpleNamespace(broker_addrs={0: "a:1"})}
+        return SimpleNamespace(broker_addr_table=addrs)
+
+    def look(self, seconds):
+        for _ in range(2 * seconds):
+            self.now_ns += NS_PER_S // 2
+            self.health.check_changes()
+
+
+def test_a_name_server_that_can_be_reached_hears_of_a_change():
+    lacking = Lacking()
+    lacking.look(TOLD_NS // NS_PER_S)
+    with pytest.raises(Violation, match="A45 not routed in time: ns0 can be reached by n0"):
+        lacking.look(2)
+
+
+@pytest.mark.parametrize("why", ["right", "cut", "paused", "not in office", "new term", "nobody"])
+def test_what_cannot_be_told_yet_is_waited_for(why):
+    lacking = Lacking()
+    lacking.look(5)
+    if why == "right":
+        lacking.wrong = ""
+    elif why == "cut":
+        lacking.is_clear = False
+    elif why == "paused":
+        lacking.host.paused = True
+    elif why == "not in office":
+        lacking.writable = False
+    elif why == "new term":
+        lacking.replica.state.term += 1
+    else:
+        lacking.leads = None
+    lacking.look(5)

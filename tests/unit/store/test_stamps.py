@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from store.layout import read_record
 from store.write.stamps import FOLLOW_MS, HEAL_MS, IDLE_MAX_MS, JUMP_MS, UNHEARD_MS, Stamps
@@ -82,7 +82,7 @@ def test_a_leap_from_a_little_ahead_takes_no_stamp_back(clock):
 
 
 def test_planted_stamps_that_fall_are_found_here(clock):
-    with planted(BY_TESTS["stamps-fall-as-a-clock-leaps"]):
+    with planted(ALL["stamps-fall-as-a-clock-leaps"]):
         assert around_a_leap_from_a_little_ahead(clock) == -JUMP_MS
 
 
