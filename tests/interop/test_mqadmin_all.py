@@ -53,22 +53,35 @@ class Place:
     logs: Path
 
 
+def rules_of(home: Path, node: str) -> dict[str, str]:
+    """Return settings of accounts for one broker: each has a file, which nothing copies."""
+    rules = home.with_name(f"{home.name}-{node}.yml")
+    rules.write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n")
+    return {"aclEnable": "true", "rocketmq.acl.plain.file": str(rules)}
+
+
+class Guarded(Cluster):
+    """Brokers with accounts."""
+
+    def _broker_conf(self, node: int) -> str:
+        own = [f"{key}={value}\n" for key, value in rules_of(self._home, f"n{node}").items()]
+        return super()._broker_conf(node) + "".join(own)
+
+
 @contextlib.asynccontextmanager
 async def place_of(kind: str, home: Path) -> AsyncIterator[Place]:
     """Run brokers: a group of three, one alone, a synchronous master with its slave."""
-    rules = home.with_suffix(".yml")
-    rules.write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n")
-    settings = {**SETTINGS, "aclEnable": "true", "rocketmq.acl.plain.file": str(rules)}
     if kind == "pair":
         home.mkdir()
         async with classic(home) as brokers:
-            await brokers.start("a0", brokerRole="SYNC_MASTER", **settings)
-            await brokers.start("a1", **settings)
+            master = {**SETTINGS, **rules_of(home, "a0"), "brokerRole": "SYNC_MASTER"}
+            await brokers.start("a0", **master)
+            await brokers.start("a1", **SETTINGS, **rules_of(home, "a1"))
             yield Place(brokers.namesrv, "C", "broker-a", brokers.address("a0"), home)
         return
-    lines = [f"{key}={value}" for key, value in settings.items()]
+    lines = [f"{key}={value}" for key, value in SETTINGS.items()]
     replicas = 3 if kind == "group" else 1
-    with Cluster(home, replicas=replicas, sync_flush=False, settings=lines) as cluster:
+    with Guarded(home, replicas=replicas, sync_flush=False, settings=lines) as cluster:
         address = f"127.0.0.1:{cluster.ports[cluster.leader()]}"
         yield Place(cluster.namesrv_addr, "BenchCluster", BROKER, address, home)
 
