@@ -175,7 +175,7 @@ class Retrying:
             raise RequestTimeout("no answer")
         return SendResult(SendStatus.SEND_OK, "u", "id", target.queue, 7, (*earlier, STORED))
 
-    def _admit(self) -> None:
+    def _admit(self, _size_bytes: int) -> None:
         return None
 
     def _maybe_targets(self, topic: str) -> SimpleNamespace:

@@ -161,7 +161,7 @@ def test_what_is_not_in_memory_is_not_touched_before_it_is_read(
         log, link, _ = behind(tmp_path / str(comes))
         monkeypatch.setattr(log, "is_in_memory", lambda *_: is_read.is_set())
         monkeypatch.setattr(log, "read_ahead", lambda *what: asked.append(what))
-        link.data_received(encode_report(0))
+        link.take_bytes(encode_report(0))
         position = link._next
         await asyncio.sleep(0.02)
         assert link._next == position
