@@ -29,6 +29,7 @@ _NO_DECISION: Final = frozenset({
 })  # fmt: skip
 """Answers that say nothing of what the controllers have decided."""
 _NUMBER_MAX: Final = 2**31 - 1
+_DIGITS_MAX: Final = 10
 _MEMBERS_MAX: Final = 64
 
 Fields = dict[str, str]
@@ -175,7 +176,8 @@ def _view(fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> Vi
 
 def number_of(text: str) -> int:
     """Return the id or epoch that a controller has written. Errors: `ValueError`."""
-    if not (text.isascii() and text.isdigit()) or int(text[:11]) > _NUMBER_MAX:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    if not is_number or int(text) > _NUMBER_MAX:
         raise ValueError(f"{text[:20]!r} is neither an id nor an epoch")
     return int(text)
 

@@ -258,7 +258,9 @@ class AdminClient(MessageFinder):
         found = await self._each_broker(topic, reset)
         if not found:
             raise NoOffset(f"group {group} has no offset in topic {topic}")
-        return {queue: int(offset) for queue, offset in sorted(found.items())}
+        return dict(
+            zip(sorted(found), _rows(found, lambda _queue, offset: int(offset)), strict=True)
+        )
 
     async def clone_offsets(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
         """Give ``target`` the offsets that ``source`` has in a topic; returns them by queue.
@@ -385,7 +387,7 @@ class AdminClient(MessageFinder):
 def _rows(found: Mapping[MessageQueue, Any], make: Callable[[MessageQueue, Any], T]) -> list[T]:
     try:
         return [make(queue, one) for queue, one in sorted(found.items())]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RemoteProtocolError(f"the answer lacks something: {error!r}"[:300]) from error
 
 
@@ -405,5 +407,5 @@ def _connections(found: Mapping[str, Any]) -> GroupConnections:
             consume_type=str(found["consumeType"]),
             message_model=str(found["messageModel"]),
         )  # fmt: skip
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise RemoteProtocolError(f"no table of members: {error!r}"[:300]) from error

@@ -184,7 +184,9 @@ def test_an_answer_without_a_decision_is_none(number):
     assert not caught.value.is_certain
 
 
-@pytest.mark.parametrize("text", ["", "²", "-1", "2147483648", "9" * 5_000, "1 "])
+@pytest.mark.parametrize(
+    "text", ["", "²", "-1", "2147483648", "9" * 5_000, "1 ", "0" * 11 + "9" * 30]
+)
 def test_no_id_is_made_of_what_is_none(text):
     with pytest.raises(ValueError, match="neither"):
         number_of(text)

@@ -64,6 +64,28 @@ def test_nobody_connected_is_no_error():
     assert asyncio.run(AdminApi(Caller(code=206), 1_000).connections("x", "g")) is None
 
 
+NUMBERS = {
+    "topic_stats": {"minOffset": 0, "maxOffset": "much", "lastUpdateTimestamp": 0},
+    "group_progress": {"brokerOffset": "much", "consumerOffset": 0, "lastTimestamp": 0},
+    "reset_offsets": "much",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("much", ["1e400", "[]", '"x"'])
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_a_number_that_is_none_is_refused(name, much):
+    row = msgspec.json.encode(NUMBERS[name]).decode().replace('"much"', much)
+    key = f'{{"brokerName":"group-0","queueId":0,"topic":"{TOPIC}"}}'
+
+    async def body(cluster):
+        async with AdminClient(cluster.config(group="admin")) as client:
+            client._admin = AdminApi(Caller(f'{{"offsetTable":{{{key}:{row}}}}}'.encode()), 1_000)
+            with pytest.raises(RemoteProtocolError):
+                await getattr(client, name)(*((TOPIC,) if name == "topic_stats" else ("g", TOPIC)))
+
+    run(body)
+
+
 def test_a_table_of_brokers_without_sense_is_refused():
     async def body(cluster):
         async with AdminClient(cluster.config(group="admin")) as client:
