@@ -29,6 +29,19 @@ HOSTILE: Final = (
         ),
     ),
     Mutant(
+        name="saved-offsets-of-any-number",
+        breaks="A text of the table of consumer offsets is believed whatever its numbers are.",
+        source="consumerOffset.json with 30 digits: no client could read an answer, and no slave"
+        " took the table.",
+        plant=patch(
+            "broker.state.consumer_offset:ConsumerOffsetTable.restore_steps",
+            (
+                "decode_file(document, _Snapshot).offset_table",
+                "msgspec.json.decode(document)['offsetTable']",
+            ),
+        ),
+    ),
+    Mutant(
         name="queue-begins-anywhere",
         breaks="A queue begins at whatever offset its first message states.",
         source="A forged entry with 2^63 - 1: no checkpoint of the queues could be written.",

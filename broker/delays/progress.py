@@ -16,6 +16,7 @@ from broker.state.kinds import StateKind
 from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
+from ledgermq.remoting.protocol.limits import Int32, Int64  # noqa: TC001 - read at run time
 from store.origins import QUEUES_MAX
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _Delivered = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class _Saved(msgspec.Struct, rename="camel"):
-    offset_table: dict[int, int]
+    offset_table: dict[Int32, Int64]
     """By level, the offset of the first message that is not delivered."""
 
 

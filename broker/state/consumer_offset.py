@@ -52,7 +52,7 @@ OffsetMap = dict[str, dict[int, int]]
 
 
 _Rows = dict[str, dict[int, Int64]]
-"""The same in a record: a number that no text of the table could hold is refused with all of it."""
+"""The same in a record or a text: a number that no answer can hold is refused with all of it."""
 
 
 class ForgottenOffsets(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,7 +62,7 @@ class ForgottenOffsets(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Snapshot(msgspec.Struct, rename="camel"):
-    offset_table: OffsetMap
+    offset_table: _Rows
 
 
 class _Frozen:

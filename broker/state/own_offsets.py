@@ -22,6 +22,7 @@ import msgspec
 from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
+from ledgermq.remoting.protocol.limits import Int64  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +46,7 @@ class OwnOffset(NamedTuple):
 
 
 class _Saved(msgspec.Struct, rename="camel"):
-    offset_table: dict[str, dict[int, tuple[int, int | None]]]
+    offset_table: dict[str, dict[int, tuple[Int64, Int64 | None]]]
     """topic@group -> queue id -> the offset, and what the master had said before."""
 
 

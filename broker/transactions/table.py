@@ -42,7 +42,7 @@ _COLUMNS_BEFORE: Final = (6, 5)
 
 
 class _Saved(msgspec.Struct, rename="camel"):
-    end: int
+    end: Int64
     """Halves before this offset of their topic are known here: open below, or finished."""
     halves: list[str]
     """By row: offset, place in the log, when stored, immunity, how often asked, numbers of the

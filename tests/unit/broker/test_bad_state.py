@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
 from broker.delays.progress import DelayProgress
+from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.kinds import StateKind
+from broker.state.own_offsets import OwnOffsets
 from broker.tables import Tables
 from broker.transactions.table import HalfTable
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from mutants.patches import BY_TESTS
 from mutants.planting import Mutant, planted
 from tests.unit.broker.fakes import FakeClock
@@ -165,3 +168,34 @@ def test_planted_belief_in_any_number_is_found_here(bug: Mutant, what: str) -> N
         made.state.apply(1, *HUGE[what])
         with contextlib.suppress(IndexError, OverflowError):
             assert texts(made) != before
+
+
+DIGITS = b"9" * 30
+TEXTS: dict[str, tuple[Any, bytes]] = {
+    "offsets": (ConsumerOffsetTable, b'{"offsetTable":{"t@g":{"0":%b}}}' % DIGITS),
+    "delays": (DelayProgress, b'{"offsetTable":{"3":%b}}' % DIGITS),
+    "level": (DelayProgress, b'{"offsetTable":{"%b":3}}' % DIGITS),
+    "own": (
+        lambda: OwnOffsets(ConsumerOffsetTable()),
+        b'{"offsetTable":{"t@g":{"0":[-%b,null]}}}' % DIGITS,
+    ),
+    "halves": (HalfTable, b'{"end":%b,"halves":[]}' % DIGITS),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_a_text_with_a_number_that_no_answer_can_hold_is_refused(name: str) -> None:
+    make, text = TEXTS[name]
+    table = make()
+    before = table.snapshot()
+    with pytest.raises(RemoteProtocolError):
+        table.restore(text)
+    assert table.snapshot() == before
+
+
+def test_planted_belief_in_any_number_of_a_text_is_found_here() -> None:
+    with (
+        planted(BY_TESTS["saved-offsets-of-any-number"]),
+        pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"),
+    ):
+        test_a_text_with_a_number_that_no_answer_can_hold_is_refused("offsets")
