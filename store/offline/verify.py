@@ -23,6 +23,7 @@ from store.offline.log import LogEnd, LogWalk, Progress
 from store.offline.queue_check import UNMADE, QueueCheck, check_queue_files
 from store.offline.queues import GAP_SIZE, Queues
 from store.offline.records import Damage, Record
+from store.plain.files import IGNORED_NAMES
 
 if TYPE_CHECKING:
     from store.offline.small_files import Promises
@@ -155,7 +156,7 @@ class _Check:
             what = "moved aside by a rebuild" if name.endswith(REPLACED) else "no part of a store"
             findings.note(Part.DIRECTORY, "stranger", folder.path(name), what)
         for log in folder.logs:
-            _check_row(log.segments, Part.LOG, findings)
+            _check_row(log.segments, Part.LOG, findings, is_alone=log.kind is LogKind.PLAIN)
             _check_row(log.units, Part.LOG_INDEX, findings)
 
     def _index_trust(self) -> IndexTrust:
@@ -372,8 +373,8 @@ class _UnitCheck:
             )  # fmt: skip
 
 
-def _check_row(row: FileRow, part: Part, findings: Findings) -> None:
-    """Check sizes and names of a row of files."""
+def _check_row(row: FileRow, part: Part, findings: Findings, *, is_alone: bool = False) -> None:
+    """Check sizes and names of a row of files; ``is_alone``: nothing else may lie beside them."""
     remedy = "a broker refuses to start with it"
     expected: int | None = None
     for info in row.files:
@@ -391,7 +392,11 @@ def _check_row(row: FileRow, part: Part, findings: Findings) -> None:
             findings.damage(part, "gap", info.path, None, what, remedy)
         expected = info.base + row.file_bytes
     for name in row.strangers:
-        findings.note(part, "stranger", f"{row.directory}/{name}", "not one of its files")
+        path, what = f"{row.directory}/{name}", "not one of its files"
+        if is_alone and name not in IGNORED_NAMES:
+            findings.damage(part, "stranger", path, None, what, remedy)
+        else:
+            findings.note(part, "stranger", path, what)
 
 
 def _safe_segment(log: LogFolder, safe_ms: int) -> int:

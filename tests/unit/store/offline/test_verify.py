@@ -12,10 +12,14 @@ from dledger.codec.entry import encode_entry
 from dledger.codec.index import UNIT as INDEX_UNIT
 from dledger.codec.properties import Checkpoint, encode_mark
 from ledgermq.remoting.protocol.message import encode_record
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from store.offline.findings import Health
 from store.offline.folder import UnusableError, open_folder
 from store.offline.messages import Dump, Selection
 from store.offline.statistics import collect
+from store.plain.config import PlainLogConfig
+from store.plain.files import open_segments
 from tests.unit.store.faults.stores import built
 from tests.unit.store.offline.stores import (
     QUEUE_FILE,
@@ -307,8 +311,7 @@ def test_file_that_a_crash_left_without_bytes_is_harmless(plain):
 def test_strange_names_are_noted_and_left_alone(plain):
     root, _ = plain
     (root / "notes.txt").touch()
-    (root / "commitlog/backup").touch()
-    (root / "commitlog" / ("9" * 20)).mkdir()
+    (root / "commitlog/lost+found").mkdir()
     (root / "consumequeue/t0/x").mkdir()
     (root / "consumequeue/t0/01").mkdir()
     (root / "consumequeue/stray").touch()
@@ -316,7 +319,27 @@ def test_strange_names_are_noted_and_left_alone(plain):
     (root / "index/readme").touch()
     report = check(root)
     assert report.findings.health is Health.HEALTHY
-    assert len(report.findings.listed) == 8
+    assert len(report.findings.listed) == 7
+
+
+@pytest.mark.parametrize("name", ["backup", "9" * 20])
+def test_strange_names_in_a_plain_log_are_damage_since_a_broker_refuses_them(plain, name):
+    root, _ = plain
+    (root / "commitlog" / name).mkdir()
+    report = check(root)
+    assert kinds(report) == {("log", "stranger")}
+    assert report.findings.health is Health.DAMAGED
+    with pytest.raises(FatalError, match=name):
+        open_segments(
+            RealDisk(), PlainLogConfig(directory=f"{root}/commitlog", segment_bytes=SEGMENT)
+        )
+
+
+def test_strange_names_in_the_log_of_a_group_are_noted(raft):
+    (next(raft.glob("dledger-*")) / "data" / "backup").touch()
+    report = check(raft)
+    assert ("log", "stranger") in kinds(report)
+    assert report.findings.health is Health.HEALTHY
 
 
 @pytest.mark.parametrize("broken", ["commitlog/0", "consumequeue/t0/0/0", "index/2"])
