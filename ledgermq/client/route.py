@@ -78,7 +78,7 @@ def make_route(topic: str, data: TopicRouteData, t_fetched_ns: int = 0) -> Topic
     return TopicRoute(
         topic=topic,
         publish_queues=tuple(publish),
-        subscribe_queues=tuple(subscribe),
+        subscribe_queues=tuple(dict.fromkeys(subscribe)),  # told twice it would get two readers
         brokers=brokers,
         t_fetched_ns=t_fetched_ns,
     )

@@ -72,6 +72,12 @@ def test_an_ordered_topic_publishes_only_to_the_queues_of_its_order():
     )
 
 
+def test_queues_that_a_name_server_tells_twice_are_read_by_one_member():
+    data = route(("a", {0: "x:1"}))
+    data.queue_datas *= 3
+    assert [queue.queue_id for queue in make_route("t", data).subscribe_queues] == [0, 1]
+
+
 def test_a_provisional_route_has_few_queues_and_nothing_to_read():
     view = make_provisional_route("new", route(("a", {0: "x:1"}), queues=8), 4)
     assert (len(view.publish_queues), view.subscribe_queues, view.provisional) == (4, (), True)
