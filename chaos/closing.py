@@ -2,7 +2,8 @@
 
 When everything is quiet the system can be asked what it knows, and each answer has one right value
 by what is recorded elsewhere: where a group has come to, which message an id or a key names, who
-leads. They become rows of ``answers``, for the checkers to judge.
+leads; and where nothing of a log may go, a queue begins with its first message. They become rows of
+``answers``, for the checkers to judge.
 """
 
 import asyncio
@@ -11,12 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from chaos.catalogue.contracts import RAFT
 from chaos.convert import make_sends
 from chaos.history.payload import decode_body
 from chaos.nemesis.wait import until
 from chaos.net.wire import StatusConnection
 from chaos.parts import Parts
 from chaos.record import read_recording
+from chaos.scenario import Scenario, planned_faults
 from chaos.workload.audit import GROUP as AUDITOR
 from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
 from ledgermq.client import (
@@ -36,6 +39,8 @@ DUE_MARGIN_S = 0.5
 DLQ_PREFIX = "%DLQ%"
 ANSWER_TIMEOUT_S = 5.0
 ROUTE_OF_TOPIC = 105
+TRIM = "trim"
+"""The fault that takes the beginning of a log."""
 
 
 class Closing:
@@ -149,6 +154,7 @@ class Closing:
                 await self._ask_offsets(group, topics)
         await self._ask_messages()
         await self._ask_routes()
+        self.judge_begins()
 
     async def _ask_offsets(self, group: str, topics: tuple[str, ...]) -> None:
         committed = self._parts.workers.committed(group)
@@ -197,6 +203,13 @@ class Closing:
                 self._write("route", f"{topic} at {addr}", expected, told, {"topic": topic})
             server.close()
 
+    def judge_begins(self) -> None:
+        """Say that queues begin with 0: what lies before a begin A1 takes for removed."""
+        if keeps_all(self._parts.scenario):
+            for (topic, number), begin in sorted(self._begins.items()):
+                about = {"topic": topic, "queue_id": number}
+                self._write("queue_begin", f"{topic}/{number}", "0", str(begin), about)
+
     def _config(self, group: str, name: str) -> ClientConfig:
         addrs = self._parts.cluster.name_server_addrs()
         return ClientConfig(namesrv_addrs=addrs, group=group, instance_name=name)
@@ -225,6 +238,15 @@ class Closing:
         row = {"kind": kind, "subject": subject, "expected": expected, "told": told, **more}
         row["t"] = self._parts.clock.monotonic_ns()
         self._parts.recorder.write("answers", row)
+
+
+def keeps_all(scenario: Scenario) -> bool:
+    """Tell whether logs keep their beginning: runs are short, so it goes where a fault trims it.
+
+    An empty slave may begin where its master's last file does.
+    """
+    trims = any(fault.kind.nemesis == TRIM for _, fault in planned_faults(scenario))
+    return scenario.mode == RAFT and not trims
 
 
 def is_kept(send: Mapping[str, Any], begins: Mapping[tuple[str, int], int]) -> bool:

@@ -56,6 +56,15 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="queues-may-begin-anywhere",
+        breaks="A run that trims no log is not asked whether its queues begin with 0.",
+        source="A1 takes what lies before the begin that a broker tells for removed by retention.",
+        plant=patch(
+            "chaos.closing:keeps_all",
+            ("scenario.mode == RAFT and not trims", "False"),
+        ),
+    ),
+    Mutant(
         name="modules-of-the-user",
         breaks="Processes of a run import from the current directory before they import ours.",
         source="python -m: the current directory comes first on the path.",

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.closing import _all_came_again, is_kept
+from chaos.checker import check_history
+from chaos.closing import Closing, _all_came_again, is_kept, keeps_all
 from chaos.generator import Op
 from chaos.history.payload import encode_body, make_key
 from chaos.members import Plan, consumer_specs, producer_specs
 from chaos.record import Recorder
-from chaos.scenario import DELAYS_MS, MAIN_GROUP, WORKLOADS, demo
+from chaos.scenario import DELAYS_MS, MAIN_GROUP, WORKLOADS, Scenario, Step, demo
 from chaos.workload.consumer import Witnessed
 from chaos.workload.producer import Sender
 from chaos.workload.transactions import FATES, Decider
@@ -27,6 +28,9 @@ from ledgermq.client import (
 )
 from ledgermq.remoting.protocol.message import MessageExt
 from ledgermq.runtime.clock import SystemClock
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
+from tests.unit.chaos.histories import clean
 from tests.unit.chaos.test_word import SPEC, STORED, Library, result_of, sent
 
 QUEUE = MessageQueue("t", "b", 0)
@@ -193,3 +197,29 @@ def test_what_lies_before_the_beginning_of_its_queue_is_not_asked_for(offset, ke
     send = {"topic": "t", "queue_id": 2, "queue_offset": offset}
     assert is_kept(send, {("t", 2): 7, ("t", 1): 99}) is kept
     assert is_kept(send, {})
+
+
+def answers_of(scenario: Scenario, begin: int) -> list[dict[str, Any]]:
+    """Return what a run says of a queue of which the auditor was told that it begins there."""
+    notes = Notes()
+    closing = Closing(SimpleNamespace(scenario=scenario, recorder=notes, clock=SystemClock()))  # type: ignore[arg-type]
+    closing._begins["t", 2] = begin
+    closing.judge_begins()
+    return notes.of("answers")
+
+
+def test_a_queue_begins_with_its_first_message_where_nothing_trims_the_log() -> None:
+    def verdict(begin: int) -> str:
+        history = clean(answers=answers_of(Scenario(name="s"), begin))
+        return check_history(history).results["A50"].verdict
+
+    assert verdict(0) == "valid"
+    assert verdict(3) == "invalid"
+    with planted(HARNESS_BUGS["queues-may-begin-anywhere"]):
+        assert verdict(3) == "valid"
+
+
+def test_a_log_may_lose_its_beginning_where_a_fault_trims_it_or_a_slave_began_later() -> None:
+    trims = Scenario(name="s", timeline=(Step(do="start", name="trim-1", kind="trim"),))
+    assert not keeps_all(trims)
+    assert answers_of(trims, 3) == answers_of(Scenario(name="s", mode="async-master"), 3) == []
