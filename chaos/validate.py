@@ -149,7 +149,8 @@ def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:
     """
     ends: dict[str, tuple[int, int]] = {}
     for name, column in CLOCKS.items():
-        times = [row[column] for row in tables.get(name, ()) if row[column]]
+        # 0 and 1 are the first moment of a clock in whatever unit.
+        times = [row[column] for row in tables.get(name, ()) if (row[column] or 0) > 1]
         if times:
             ends[name] = (max(BEGIN_NS, min(times)) if name == "sends" else min(times), max(times))
     if "sends" not in ends:

@@ -92,7 +92,8 @@ class ColumnLook:
                 if word not in TRIES:
                     self._bad.setdefault("try", (self._rows, word, 1))
         if self.is_clock:
-            known = pc.min_max(pc.filter(values, pc.greater(values, 0))).as_py()
+            # 0 and 1 are the first moment of a clock in whatever unit.
+            known = pc.min_max(pc.filter(values, pc.greater(values, 1))).as_py()
             if known["max"] is not None:
                 self.span = joined(self.span, (known["min"], known["max"]))
         self._rows += len(values)

@@ -18,17 +18,22 @@ WAITS = ("delay", "txn")
 def check_word(history: History) -> Result:
     """A49: the outcome of a send contradicts its attempts, or its place what was asked for."""
     told = [send for send in history.sends if send.get("tries") is not None]
+    # Where no send has an id the system gives none, or nobody wrote them down.
+    has_ids = any(send.get("msg_id") is not None for send in history.sends)
     found = []
     for send in told:
-        wrong = contradiction(send)
+        wrong = contradiction(send, has_ids=has_ids)
         if wrong:
             explain = f"send {send['msg_key']} (op {send['op_id']}): {wrong}"
             found.append({"msg_key": send["msg_key"], "op_id": send["op_id"], "explain": explain})
     return result("A49", found, f"{len(told)} sends with attempts, {len(found)} contradict them")
 
 
-def contradiction(send: Row) -> str:
-    """Return what is wrong with a client's word about a send; empty if nothing is."""
+def contradiction(send: Row, *, has_ids: bool = True) -> str:
+    """Return what is wrong with a client's word about a send; empty if nothing is.
+
+    ``has_ids``: whether the history has ids of messages at all.
+    """
     tries = list(send["tries"])
     words = ", ".join(tries) or "none"
     if send["outcome"] == "fail" and {"ok", "info"} & set(tries):
@@ -39,7 +44,8 @@ def contradiction(send: Row) -> str:
         return f"reported as stored, but its attempts ended {words}"
     # What waits has no place yet, by which anybody else could find it.
     places = () if send.get("kind") in WAITS else ("queue_id", "queue_offset")
-    missing = [n for n in (*places, "msg_id") if send.get(n) is None]
+    ids = ("msg_id",) if has_ids else ()
+    missing = [n for n in (*places, *ids) if send.get(n) is None]
     if missing:
         return f"reported as stored without {', '.join(missing)}"
     if send.get("asked_queue") not in {None, send["queue_id"]}:

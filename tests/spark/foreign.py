@@ -199,6 +199,17 @@ def one_fault_soon_after_the_begin(run: HistoryBuilder, messages: list[Message])
     run.deliver(run.send())
 
 
+def events_of_the_first_nanosecond(run: HistoryBuilder, messages: list[Message]) -> None:
+    for number in range(3):
+        run.add("events", idx=number, type="ok", f="send", t_mono_ns=number // 2)
+
+
+def attempts_without_ids(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A system that gives its messages no ids, and says how each attempt ended."""
+    for message in messages:
+        message.send.update(tries=["ok"], msg_id=None)
+
+
 def group_that_got_nothing(run: HistoryBuilder, messages: list[Message]) -> None:
     """It subscribed, says run.json; nobody says how far it has read."""
     run.run["subscriptions"] = {"second": {"orders": ["red"]}}
@@ -329,7 +340,9 @@ CASES = {
     "refused by a code that proves nothing": Case(
         exit_code=0, spoil=refused_by_a_code_that_proves_nothing
     ),
+    "attempts without ids": Case(exit_code=0, spoil=attempts_without_ids),
     "one row an attempt": Case(exit_code=0, spoil=attempts_have_rows),
+    "events of the first nanosecond": Case(exit_code=0, spoil=events_of_the_first_nanosecond),
     "event lost": Case(exit_code=2, spoil=event_lost),
     "clock went back": Case(exit_code=2, spoil=clock_went_back),
     "received before it was sent": Case(exit_code=2, spoil=received_before_it_was_sent),

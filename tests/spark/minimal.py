@@ -132,6 +132,10 @@ def without_a_place(run: HistoryBuilder, messages: list[Message]) -> None:
     messages[3].send.update(queue_offset=None)
 
 
+def without_an_id(run: HistoryBuilder, messages: list[Message]) -> None:
+    messages[3].send.update(msg_id=None)
+
+
 def refused_for_good(run: HistoryBuilder, messages: list[Message]) -> None:
     """The listener refused a message, and that was the end of it."""
     run.add("acks", op_id=run.op(), grp=GROUP, kind="nack", msg_key=messages[3].key,
@@ -294,6 +298,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "stored without an answer": ("A49", "invalid", stored_without_an_answer),
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
+    "without an id": ("A49", "invalid", without_an_id),
 } | KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS  # fmt: skip
 
 

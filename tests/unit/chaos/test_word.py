@@ -103,6 +103,16 @@ def test_success_without_an_answer_is_recorded_and_found():
     assert found(row) == "invalid"
 
 
+def test_ids_are_asked_for_where_a_history_has_any():
+    row = {**sent(result_of(STORED)), "msg_id": None}
+    sends = [{**send, "msg_id": None} for send in clean().sends]
+    assert check_history(clean(sends=[*sends, row])).results["A49"].verdict == "valid"
+    sends[0]["msg_id"] = "id"
+    assert check_history(clean(sends=[*sends, row])).results["A49"].verdict == "invalid"
+    without_place = {**row, "queue_offset": None}
+    assert check_history(clean(sends=[without_place])).results["A49"].verdict == "invalid"
+
+
 def test_queue_that_was_not_asked_for_is_found():
     assert sent(result_of(STORED))["asked_queue"] == 2
     assert found(sent(result_of(STORED, queue_id=3))) == "invalid"
