@@ -32,6 +32,7 @@ NO_SIZE: Final = (0, 0x7FFFFFFF)
 _unit: Final = Struct(">qi8x")
 _place: Final = Struct(">i4xqq").unpack_from
 """Queue, queue offset and place in the log, from byte 12 of a record on."""
+PLACE_END: Final = 36
 
 Unit = tuple[int, int, int]
 """Offset in the queue, place in the log, size."""
@@ -40,6 +41,7 @@ Unit = tuple[int, int, int]
 def check_units(disk: SimDisk, log: LogFiles) -> int:
     """Judge the queue files of a disk; return how many units there are. Errors: `Violation`."""
     named: dict[int, tuple[str, int]] = {}
+    begin = _begin(disk, log)
     for queue, paths in sorted(_queues(disk).items()):
         units = [one for path in sorted(paths) for one in _units(disk, path)]
         for (before, physical, _), (offset, further, _) in pairwise(units):
@@ -53,7 +55,8 @@ def check_units(disk: SimDisk, log: LogFiles) -> int:
             if known != (queue, offset):
                 text = f"{disk.host}: what lies at {physical} is {known} and {queue}@{offset}"
                 raise Violation(TWICE, text)
-            _check_record(disk, log, (queue, offset), (physical, size))
+            if physical >= begin:
+                _check_record(disk, log, (queue, offset), (physical, size))
     return len(named)
 
 
@@ -65,6 +68,13 @@ def _queues(disk: SimDisk) -> dict[str, list[str]]:
             if len(name) == NAME_DIGITS and name.isdecimal():
                 found[queue].append(path)
     return found
+
+
+def _begin(disk: SimDisk, log: LogFiles) -> int:
+    """Return where a log begins; what lies before was dropped."""
+    start = f"{log.directory}/"
+    names = (path.removeprefix(start) for path in disk.paths() if path.startswith(start))
+    return min((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def _units(disk: SimDisk, path: str) -> Iterator[Unit]:
@@ -80,13 +90,11 @@ def _units(disk: SimDisk, path: str) -> Iterator[Unit]:
 def _check_record(
     disk: SimDisk, log: LogFiles, named: tuple[str, int], lies: tuple[int, int]
 ) -> None:
-    """What a unit names is a record of that size and place, unless the log has dropped it."""
+    """What a unit names, and the log has not dropped, is a record of that size and place."""
     (queue, offset), (physical, size) = named, lies
     at = physical % log.segment_bytes
     held = disk.look(f"{log.directory}/{physical - at:0{NAME_DIGITS}}")
-    if at + size > len(held):
-        return
-    data = bytes(held[at : at + size])
+    data = bytes(held[at : at + size]).ljust(PLACE_END, b"\0")
     queue_id, told, place = _place(data, 12)
     found = (int.from_bytes(data[:4], "big"), queue_id, told, place)
     if found != (size, int(queue.rpartition("/")[2]), offset, physical):

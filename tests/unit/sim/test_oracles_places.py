@@ -209,6 +209,7 @@ def test_a_queue_that_names_each_message_once_is_sound():
         (((200, 100), (0, 100)), ((0, 200), (1, 0)), TWICE),
         (((0, 100), (200, 100)), ((0, 0),), MISPLACED),
         (((0, 99),), ((0, 0),), MISPLACED),
+        (((0, 100), (5 * FILE_BYTES, 100)), ((0, 0),), MISPLACED),
     ],
 )
 def test_holes_and_places_of_others_are_found(units, places, found):
