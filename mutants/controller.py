@@ -310,6 +310,14 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-left-behind-by-its-term",
+        breaks="One with a later term hears no leader, and no election raises the leader's term.",
+        source="etcd #8501: with pre-votes nobody hears of a later term any more.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._catch_up_with_term", ("if term > self.term", "if False")
+        ),
+    ),
+    Mutant(
         name="controller-drops-what-is-damaged",
         breaks="A flipped bit counts as a write that was cut short: confirmed entries go silently.",
         source="A record that fails its checksum is taken for the end of the log.",

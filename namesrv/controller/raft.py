@@ -157,6 +157,8 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         node = self._nodes.get(peer)
         if node is None or self._is_refused(peer, message):
             return
+        if isinstance(message, AskPreVote | GivePreVote):
+            self._catch_up_with_term(node, message.term)
         match message:
             case AskPreVote():
                 if self._would_vote(message):
@@ -236,6 +238,16 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         self._SyncObj__raftElectionDeadline = now_s + self._SyncObj__generateRaftTimeout()
         for peer in self._nodes:
             self._post(peer, AskPreVote(self.term, number, *self.journal.last))
+
+    def _catch_up_with_term(self, node: Node, term: int) -> None:
+        """Take the later term of a peer, as a leader, or where none is heard.
+
+        It would hear no leader of an earlier one, nor vote in it, and begins no election itself
+        while its log lacks something. The vote that stands for it here is for a log without
+        anything, which nobody gives.
+        """
+        if term > self.term and (self._isLeader() or not self._hears_a_leader()):
+            self._wire.deliver(node, AskVote(term, 0, 0))
 
     def _would_vote(self, message: AskPreVote) -> bool:
         """Tell whether a peer would get the vote: no leader is heard, and its log has all."""

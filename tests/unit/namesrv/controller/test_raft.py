@@ -169,6 +169,34 @@ def test_who_alone_hears_no_leader_is_not_elected(monkeypatch):
         assert not all(map(leader_stays, range(4)))
 
 
+def test_who_has_a_later_term_is_not_left_behind(monkeypatch):
+    """Its questions for votes were lost, or it asked for none before, as earlier versions did."""
+
+    def follows(seed):
+        world, leader, follower = settled(monkeypatch, seed)
+        follower._SyncObj__setCurrentTerm(leader.term + 50, follower.own)
+        leader = world.settle(3.0)
+        number = world.propose()
+        for _ in range(20):
+            world.turn(0.02)
+        return number in world.decided and follower.journal.last == leader.journal.last
+
+    def leads_without_the_leader(seed):
+        world, leader, follower = settled(monkeypatch, seed)
+        world.kill(leader.own, None)
+        follower._SyncObj__setCurrentTerm(leader.term + 50, follower.own)
+        for _ in range(250):
+            world.turn(0.02)
+        return world.leader() is not None
+
+    def all_is_well():
+        return all(map(follows, range(4))) and all(map(leads_without_the_leader, range(4)))
+
+    assert all_is_well()
+    with planted(BY_TESTS["controller-left-behind-by-its-term"]):
+        assert not any(map(follows, range(4)))
+
+
 def test_a_shorter_log_gets_no_pre_vote(monkeypatch):
     world, leader, follower = settled(monkeypatch)
     third = world.nodes[world.others(leader.own)[1]]
