@@ -80,6 +80,14 @@ ACCESS: Final = (
         ),
     ),
     Mutant(
+        name="handshakes-given-up-still-wait",
+        breaks="Connections that come and go leave what waits for a turn, without end.",
+        source="A review: addresses take turns at what was given up, too.",
+        plant=patch(
+            "ledgermq.remoting.transport.secure:HandshakeTurns.wait", ("one is turn", "False")
+        ),
+    ),
+    Mutant(
         name="asked-for-another-code",
         breaks="Who has no account sends, pulls and moves offsets: 29001 stands behind the code.",
         source="A review: handlers are found by the first code of a header, rules by the last.",

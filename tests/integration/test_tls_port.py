@@ -198,6 +198,31 @@ def test_handshakes_wait_for_their_turn_and_addresses_take_turns() -> None:
     run_bounded(test())
 
 
+async def _left_of_a_flood() -> int:
+    """How many wait for turns once all of them were given up, while another address has its own."""
+    turns = secure.HandshakeTurns(per_s=1)
+    others = [asyncio.create_task(turns.wait("127.0.0.1")) for _ in range(3)]
+    flood = [asyncio.create_task(turns.wait("127.0.0.2")) for _ in range(300)]
+    await asyncio.sleep(0.01)
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    left = len(turns._waiting)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    return left
+
+
+def test_who_is_given_up_waits_for_no_turn() -> None:
+    async def test() -> None:
+        assert await _left_of_a_flood() == 2
+        with planted(BY_TESTS["handshakes-given-up-still-wait"]):
+            assert await _left_of_a_flood() > 300
+
+    run_bounded(test())
+
+
 def test_a_handshake_that_does_not_go_on_ends(
     certs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -44,10 +44,14 @@ class HandshakeTurns:
     async def wait(self, address: str) -> None:
         """Return when a handshake with this address may begin."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(party_of(address), turn)
+        party = party_of(address)
+        self._waiting.add(party, turn)
         if self._timer is None:
             self._begin()
-        await turn
+        try:
+            await turn
+        finally:  # who is given up leaves nothing: others may keep its address from its turns
+            self._waiting.take_last(party, lambda one: one is turn)
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
