@@ -146,6 +146,15 @@ OF_ONE_ALONE: Final = (
         ),
     ),
     Mutant(
+        name="own-progress-ends-the-comparison",
+        breaks="RocketMQ's own offsets end the comparison, and groups behind them stay ahead.",
+        source="A review: nobody may commit them, and the broker did as a client.",
+        plant=patch(
+            "broker.offsets.bounds:OffsetsWithinQueues._bound_some",
+            ("group == TRANSACTION_CHECK_GROUP", "False"),
+        ),
+    ),
+    Mutant(
         name="committed-before-the-move-counts",
         breaks="What a queue had committed before it was set back is not committed again.",
         source="RocketMQ RemoteBrokerOffsetStore.persistAll: all offsets, each time.",

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker.leader.service import LeaderService
+from broker.state.consumer_offset import TRANSACTION_CHECK_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -60,6 +61,8 @@ class OffsetsWithinQueues(LeaderService):
         some = list(islice(rows, ROWS_PER_TURN))
         for key, queues in some:
             topic, _, group = key.rpartition("@")
+            if group == TRANSACTION_CHECK_GROUP:
+                continue  # how far RocketMQ came, which nobody commits any more
             for queue_id, offset in queues.items():
                 self._bound(group, topic, queue_id, offset)
         return len(some) == ROWS_PER_TURN

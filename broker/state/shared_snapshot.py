@@ -90,12 +90,13 @@ class SharedSnapshot(Snapshot):
                 floor = index.applied_index  # of a version without this table, and its records
             else:
                 floor = NOTHING if is_ours else end_index
-            if NOTHING < floor < end_index and not is_entry(floor):
+            is_of_another = NOTHING < floor < end_index and not is_entry(floor)
+            self._tables[name].is_ahead = is_of_another or floor > end_index
+            if is_of_another:
                 # The file is of another log, or this one lost its end and was written anew.
                 _log.warning("event=table_of_another_log file=%s/%s index=%d", self._directory,
                              name, floor)  # fmt: skip
                 floor = NOTHING
-            self._tables[name].is_ahead = floor > end_index
             if floor > end_index and self._tables[name].is_told_by_log:
                 _log.warning("event=table_ahead_of_the_log file=%s/%s index=%d log_end=%d",
                              self._directory, name, floor, end_index)  # fmt: skip

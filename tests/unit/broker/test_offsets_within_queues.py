@@ -6,6 +6,7 @@ import pytest
 
 from broker.offsets.bounds import ROWS_PER_TURN, OffsetsWithinQueues
 from broker.state.consumer_offset import ConsumerOffsetTable
+from ledgermq.remoting.protocol.errors import InvalidHeader
 from mutants.patches import ALL
 from mutants.planting import planted
 from sim.inode import PowerLossMode
@@ -32,6 +33,21 @@ def test_an_offset_past_the_end_becomes_the_end_and_others_stay():
     assert OffsetsWithinQueues(table, lambda *queue: ends[queue]).start(1) is None
     assert [table.query("g", "t", 0), table.query("g", "t", 1)] == [5, 3]
     assert table.query("h", "u", 0) == 2
+
+
+def test_how_far_rocketmq_had_come_with_transactions_ends_no_comparison():
+    def table_of_rocketmq():
+        table = ConsumerOffsetTable()
+        table.apply(b'{"RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS":{"0":9},"t@g":{"0":7}}')
+        table.is_ahead = True
+        return table
+
+    table = table_of_rocketmq()
+    assert OffsetsWithinQueues(table, lambda *_queue: 5).start(1) is None
+    assert table.query("g", "t", 0) == 5
+    assert table.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0) == 9
+    with planted(ALL["own-progress-ends-the-comparison"]), pytest.raises(InvalidHeader):
+        OffsetsWithinQueues(table_of_rocketmq(), lambda *_queue: 5).start(1)
 
 
 def test_groups_that_say_themselves_where_they_go_on_are_left_there():

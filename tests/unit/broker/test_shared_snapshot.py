@@ -239,8 +239,10 @@ def test_a_file_of_another_log_takes_all_records_of_this_one(foreign: Path) -> N
     first = World(foreign, 1000)
     first.offset(1100, 7)
     first.save(1100)
+    assert not first.tables.offsets.is_ahead
     second = World(foreign, 1200, entries=range(0, 1200, 300))
     assert second.index == -1
+    assert second.tables.offsets.is_ahead, "of what the log was written over"
     second.offset(900, 1)
     assert second.tables.offsets.query("g", "orders", 0) == 1
     second.save(1200)
