@@ -33,11 +33,17 @@ class Poll:
         return self._number
 
     def take(self, peer: str, number: int) -> bool:
-        """Take that a peer would vote; tell whether a majority would now, the asker included."""
+        """Take that a peer would vote; tell whether a majority would now, the asker included.
+
+        It is told once: the answers behind that would begin another election amid the first.
+        """
         if number != self._number:
             return False
         self._for_it.add(peer)
-        return self.is_won
+        is_won = self.is_won
+        if is_won:
+            self.begin()
+        return is_won
 
     @property
     def is_won(self) -> bool:

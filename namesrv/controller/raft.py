@@ -150,6 +150,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         """Do what is due. Errors: those of the disk; `AssertionError` of the machine."""
         self._ask_first()
         self.doTick(0.0)
+        self._put_off_what_did_not_begin()
         self._raise_failure()
 
     def receive(self, peer: str, message: Message) -> None:
@@ -238,6 +239,12 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         self._SyncObj__raftElectionDeadline = now_s + self._SyncObj__generateRaftTimeout()
         for peer in self._nodes:
             self._post(peer, AskPreVote(self.term, number, *self.journal.last))
+
+    def _put_off_what_did_not_begin(self) -> None:
+        """Ask anew later: whoever would have voted may hear a leader once it is connected again."""
+        due_s, now_s = self._SyncObj__raftElectionDeadline, _now_s()
+        if due_s == _DUE:
+            self._SyncObj__raftElectionDeadline = now_s + self._SyncObj__generateRaftTimeout()
 
     def _catch_up_with_term(self, node: Node, term: int) -> None:
         """Take the later term of a peer, as a leader, or where none is heard.

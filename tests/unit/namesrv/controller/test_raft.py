@@ -218,6 +218,26 @@ def test_an_answer_to_an_earlier_question_is_not_counted():
     assert not Poll(5).take("n1", 0), "two of five"
 
 
+def test_one_poll_begins_one_election():
+    poll = Poll(3)
+    number = poll.begin()
+    assert poll.take("n1", number)
+    assert not poll.take("n2", number)
+
+
+def test_an_election_that_was_due_when_the_links_went_is_asked_for_anew(monkeypatch):
+    world, leader, follower = settled(monkeypatch)
+    term = leader.term
+    for other in world.others(follower.own):
+        world.cut.add(frozenset((follower.own, other)))
+        world.disconnect(follower.own, other)
+    follower._SyncObj__raftElectionDeadline = 0  # a majority had just said that it would vote
+    world.turn(0.02)
+    world.settle(3.0)
+    assert leader.leads
+    assert follower.term == leader.term == term
+
+
 def test_a_snapshot_that_is_none_replaces_nothing(monkeypatch):
     _, leader, follower = settled(monkeypatch)
     before = list(follower.journal)
