@@ -325,6 +325,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "two masters of an epoch", "an earlier epoch named", "leads and is not named",
     ),
     "an acknowledging stranger": ("acknowledged by another",),
+    "ids": ("without an id",),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
 }  # fmt: skip
