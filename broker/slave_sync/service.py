@@ -62,7 +62,7 @@ _PAGED: Final = frozenset(
 TABLE_BYTES_MAX: Final = 128 * 1024**2
 """Of the text of one table: more than any that a broker may hold."""
 PAGES_MAX: Final = 64
-"""Of one table: a page that is not the last has half of its 8 MiB at least."""
+"""Of one table: any two pages in a row have more than 8 MiB, or the first would not have ended."""
 _DIGITS: Final = 9
 
 

@@ -33,8 +33,8 @@ class ReplicatedTable(ABC):
     """Whether a file that is ahead of its log is worse than none: all of the table is made from the
     log then. Else what is in the file counts, as in RocketMQ."""
     is_ahead: bool = False
-    """Whether its file was ahead of the log when it was loaded, or ahead of what that was written
-    over: then it names an entry that is none."""
+    """Whether its file was ahead of the log when it was loaded, or named an entry that the log does
+    not have: a log that lost its end may have been written on since."""
     changes: int = 0
     """How often the table was changed by something else than a record, and has to be saved."""
 

@@ -258,9 +258,7 @@ class AdminClient(MessageFinder):
         found = await self._each_broker(topic, reset)
         if not found:
             raise NoOffset(f"group {group} has no offset in topic {topic}")
-        return dict(
-            zip(sorted(found), _rows(found, lambda _queue, offset: int(offset)), strict=True)
-        )
+        return dict(_rows(found, lambda queue, offset: (queue, int(offset))))
 
     async def clone_offsets(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
         """Give ``target`` the offsets that ``source`` has in a topic; returns them by queue.

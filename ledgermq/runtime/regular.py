@@ -41,7 +41,7 @@ def read_named(path: str, most: int) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("no file but something else of that name")
+            raise ValueError("not a regular file")
         with open(fd, "rb", closefd=False) as file:  # not the path: it may be another file by now
             data = file.read(most + 1)
     finally:

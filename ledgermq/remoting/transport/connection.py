@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     # Writing
 
     def write(self, *buffers: Buffer) -> None:
-        """Queue buffers, which must not change until they are sent; a closed one drops them."""
+        """Queue buffers, unchanged until they are sent; a closed connection drops them."""
         if self.closed:
             return
         self._out += buffers

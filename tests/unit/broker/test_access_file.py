@@ -192,7 +192,7 @@ def waits_for_no_pipe(path) -> bool:
         try:
             reader()
         except FatalError as error:
-            refused += "no file but something else" in error.message
+            refused += "not a regular file" in error.message
     timer.join()
     path.unlink()
     return refused == len(readers)
