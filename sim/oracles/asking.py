@@ -27,7 +27,7 @@ INTERVALS: Final = 3
 """One is waited for, one may be under way, and those who do not read are waited for."""
 
 
-class Office(msgspec.Struct):
+class Leadership(msgspec.Struct):
     """One replica's leadership, as long as nothing hinders it."""
 
     term: int
@@ -46,41 +46,41 @@ class Asking:
         self._truth = truth
         self._transactions = transactions
         self._check_ms = check_ms
-        self._offices: dict[str, Office] = {}
+        self._leaderships: dict[str, Leadership] = {}
 
     def on_tick(self, replica: Replica) -> None:
         """Look at a leader. Errors: `Violation`."""
         state = replica.state
-        office = self._offices.get(replica.name)
+        leadership = self._leaderships.get(replica.name)
         place = (state.term, replica.incarnation)
         if not _is_free(replica):
-            self._offices.pop(replica.name, None)
+            self._leaderships.pop(replica.name, None)
             return
-        if office is None or (office.term, office.incarnation) != place:
-            office = self._offices[replica.name] = Office(*place, state.tick)
+        if leadership is None or (leadership.term, leadership.incarnation) != place:
+            leadership = self._leaderships[replica.name] = Leadership(*place, state.tick)
         due = self._transactions.unasked()
-        for gone in office.waits.keys() - due.keys():
-            del office.waits[gone]
-            office.marks.pop(gone, None)
+        for gone in leadership.waits.keys() - due.keys():
+            del leadership.waits[gone]
+            leadership.marks.pop(gone, None)
         for offset, (asked, least_ms) in due.items():
-            known, since = office.waits.get(offset, (-1, state.tick))
+            known, since = leadership.waits.get(offset, (-1, state.tick))
             if known != asked:
-                office.waits[offset] = (asked, state.tick)
-                office.marks.pop(offset, None)
+                leadership.waits[offset] = (asked, state.tick)
+                leadership.marks.pop(offset, None)
             elif (state.tick - since) * replica.tick_ms > self._limit_ms(least_ms):
-                self._check(replica, office, offset)
+                self._check(replica, leadership, offset)
 
     def _limit_ms(self, least_ms: int) -> int:
         return max(least_ms, self._check_ms) + INTERVALS * self._check_ms + SETTLED_MS
 
-    def _check(self, replica: Replica, office: Office, offset: int) -> None:
+    def _check(self, replica: Replica, leadership: Leadership, offset: int) -> None:
         """Judge a half that is late, once what its leader had put by then is committed."""
-        mark = office.marks.setdefault(offset, replica.last_index)
+        mark = leadership.marks.setdefault(offset, replica.last_index)
         if self._truth.commit_index >= mark and replica.applied_index >= mark:
-            asked, since = office.waits[offset]
+            asked, since = leadership.waits[offset]
             waited_ms = (replica.state.tick - since) * replica.tick_ms
             text = f"half {offset} is open, was asked for {asked} times, and not for {waited_ms} ms"
-            text = f"{replica.name} leads term {office.term}: {text}"
+            text = f"{replica.name} leads term {leadership.term}: {text}"
             raise Violation(NAME, text, node=replica.name)
 
 
