@@ -50,7 +50,7 @@ public final class Pull {
         pulling = false;
         puller.join();
         producer.shutdown();
-        tell(consumer, queues);
+        tell(consumer, offsets);
         consumer.shutdown();
     }
 
@@ -86,18 +86,23 @@ public final class Pull {
         }
     }
 
-    /** Commit, and ask the broker, not this client's memory. */
+    /**
+     * Commit, and ask the broker, not this client's memory.
+     *
+     * The client's first rebalance forgets the offsets that it held in memory, and may come after the last pull.
+     */
     @SuppressWarnings("deprecation")
-    private static void tell(DefaultMQPullConsumer consumer, Set<MessageQueue> queues) throws Exception {
+    private static void tell(DefaultMQPullConsumer consumer, Map<MessageQueue, Long> offsets) throws Exception {
         long end = 0;
         long committed = 0;
-        for (MessageQueue queue : queues) {
+        for (MessageQueue queue : offsets.keySet()) {
+            consumer.updateConsumeOffset(queue, offsets.get(queue));
             consumer.getOffsetStore().persist(queue);
         }
         for (int attempt = 0; attempt < 100 && (committed < end || end == 0); attempt++, Thread.sleep(100)) {
             end = 0;
             committed = 0;
-            for (MessageQueue queue : queues) {
+            for (MessageQueue queue : offsets.keySet()) {
                 end += consumer.maxOffset(queue);
                 committed += consumer.fetchConsumeOffset(queue, true);
             }
