@@ -373,7 +373,7 @@ class Brokers:
     def _check_kept(self, statement: Statement) -> None:
         """Judge offsets that are committed to the log: somebody has asked for each of them.
 
-        He has asked the leader of that term: what a leader did not replicate goes when that leader does.
+        He has asked the leader of that term: what a leader did not replicate is lost with it.
         """
         if statement.kind != "offset" or not isinstance(statement.content, dict):
             return

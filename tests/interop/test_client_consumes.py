@@ -83,8 +83,8 @@ def test_one_that_leaves_gives_its_queues_to_the_other(server: Server) -> None:
         stays, leaves = Seen(), Seen()
         async with member(server, group, stays, topic) as one:
             async with member(server, group, leaves, topic) as other:
-                shares = [one, other]
-                await until(lambda: [len(of(each, topic)) for each in shares] == [2, 2], "fair share")
+                both = [one, other]
+                await until(lambda: [len(of(each, topic)) for each in both] == [2, 2], "fair share")
                 await send_all(server, topic, bodies(20))
                 await until(lambda: len(stays.bodies) + len(leaves.bodies) >= 20, "message")
             await until(lambda: len(of(one, topic)) == QUEUES, "all queues")
