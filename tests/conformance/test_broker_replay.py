@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import lzma
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,11 @@ RECORDINGS = (
     "java497_orderly",
     "java497_binary_produce",
     "java497_binary_push",
+    "java497_broadcast",
+    "java497_filter_tag",
+    "java497_filter_sql",
+    "java497_orderly_retry",
+    "java497_litepull",
 )
 ANSWER_TIMEOUT_S = 5.0
 
@@ -91,6 +97,11 @@ def retry_topics_of_earlier_runs(frames: list[Frame]) -> list[str]:
     return [
         topic for topic, code in first_answers.items() if code == 0 and topic.startswith("%RETRY%")
     ]
+
+
+def tells_broadcasters(name: str, frame: Frame) -> bool:
+    """Whether 4.9.7 tells broadcasting members of others: it changes nothing, and we do not."""
+    return name == "java497_broadcast" and frame["code"] == 40
 
 
 class Peer:
@@ -185,7 +196,7 @@ class Replay:
             ours = await peer.answer(frame["opaque"])
         header = frame["header"]
         assert ours.code == header["code"], (where, ours)
-        assert (ours.remark or "") == (header.get("remark") or ""), where
+        assert stable_remark(ours.remark) == stable_remark(header.get("remark")), where
         assert ours.flag == header["flag"], where
         assert ours.version == header["version"], where
         assert int(ours.language) == 0, where
@@ -222,6 +233,12 @@ class Replay:
             assert json.loads(ours.body) == json.loads(text), frame["n"]
         else:
             assert ours.body == body, frame["n"]
+
+
+def stable_remark(remark: str | None) -> str:
+    """Return a remark; of an expression that is refused the place, which both parsers name."""
+    place = re.search(r"at line \d+, column \d+", remark or "")
+    return place.group() if place else remark or ""
 
 
 def stable(message: MessageExt) -> dict[str, Any]:
@@ -281,7 +298,7 @@ def test_real_clients_get_the_answers_they_got_from_the_real_broker(
             broker(tmp_path / "n0", namesrv_addr=f"127.0.0.1:{namesrv_port}") as controller,
         ):
             await registered(namesrv_port, "TBW102")
-            frames = wire(name)
+            frames = [frame for frame in wire(name) if not tells_broadcasters(name, frame)]
             for topic in retry_topics_of_earlier_runs(frames):
                 await create_topic(controller.server_port, topic)
             ports = {"broker": controller.server_port, "namesrv": namesrv_port}
