@@ -54,7 +54,7 @@ from chaos.scenario import (
 )
 from chaos.view import View
 from chaos.watch import Watch
-from chaos.workers import CLIENT_MUTANT, Workers
+from chaos.workers import Workers
 from ledgermq.client import ClientConfig, Producer, RemotingError
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import SystemClock
@@ -115,8 +115,6 @@ async def _record(scenario: Scenario, options: RunOptions, view: View) -> None:
     run = options.run
     (run / "config").mkdir()
     clock = SystemClock()
-    of_client = (options.mutant or "").startswith(CLIENT_MUTANT)
-    mutant = None if of_client else options.mutant
     levels = " ".join(f"{delay_ms // 1000}s" for delay_ms in DELAYS_MS)
     mode = MODES[scenario.mode]
     spec = ClusterSpec(
@@ -126,7 +124,7 @@ async def _record(scenario: Scenario, options: RunOptions, view: View) -> None:
         nodes=tuple(f"n{number}" for number in range(mode.nodes)),
         name_servers=mode.name_servers,
         flush=scenario.flush,
-        mutant=mutant,
+        mutant=options.mutant,
         seed=options.seed,
         settings={"messageDelayLevel": levels, **TRANSACTIONS, **scenario.settings},
         sealed=scenario.sealed,

@@ -18,8 +18,6 @@ from ledgermq.runtime.cancel import timeout
 
 READY_TIMEOUT_S = 45.0
 STOP_TIMEOUT_S = 12.0
-CLIENT_MUTANT = "client-"
-"""A planted bug of this name is one of the client library: workers run with it, brokers do not."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class Workers:
 
     def __init__(self, run: Path, mutant: str | None = None) -> None:
         self._run = run
-        self._mutant = mutant if (mutant or "").startswith(CLIENT_MUTANT) else None
+        self._mutant = mutant
         self._workers: list[Worker] = []
         self.problems: list[str] = []
 

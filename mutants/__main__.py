@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT
 from mutants.patches import ALL
+from mutants.planting import is_of_clients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,10 @@ PROGRAMS = ("broker", "dledger", *WORKERS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plant the bug, then run the program with the rest of the line; returns its exit code."""
+    """Plant the bug if the program is one that executes it, and run it; returns its exit code.
+
+    A run starts its brokers and its workers alike with it: which of them have the bug is said here.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     if words == ["--list"]:
         for mutant in ALL.values():
@@ -32,9 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f" -- {{{','.join(PROGRAMS)}}} ...\n"
         )
         return EXIT_BAD_INPUT
-    ALL[name]()
-    sys.stderr.write(f"mutant planted: {name}\n")
-    if rest[0] in WORKERS:
+    is_worker = rest[0] in WORKERS
+    if is_of_clients(ALL[name]) == is_worker:
+        ALL[name]()
+        sys.stderr.write(f"mutant planted: {name}\n")
+    if is_worker:
         worker = importlib.import_module(rest[0])
         sys.argv = rest
         return int(worker.run_worker(worker.main))

@@ -29,11 +29,10 @@ from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, Parser, Range
 from chaos.scenarios.expand import expand
 from chaos.scenarios.library import shipped
 from chaos.scenarios.schema import load
-from chaos.workers import CLIENT_MUTANT
 from ledgermq.runtime.clock import SystemClock
 from mutants.master_slave import MASTER_SLAVE
 from mutants.patches import ALL
-from mutants.planting import targets_of
+from mutants.planting import is_of_clients, targets_of
 from mutants.slaves import SLAVES
 from mutants.switch import SWITCH
 
@@ -59,7 +58,7 @@ def bugs() -> list[Bug]:
 
 def shows_in_processes(mutant: Mutant) -> bool:
     """Tell whether a broker, or a client where the bug is one of clients, has the code of it."""
-    places = OF_CLIENTS if mutant.name.startswith(CLIENT_MUTANT) else OF_BROKERS
+    places = OF_CLIENTS if is_of_clients(mutant) else OF_BROKERS
     targets = targets_of(mutant)
     return not targets or any(target.startswith(places) for target in targets)
 

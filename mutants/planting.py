@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 PRODUCT: Final = ("ledgermq", "dledger", "store", "broker", "namesrv")
 """Packages whose modules may hold a patched function under a name of their own."""
 
+LIBRARY: Final = "ledgermq.client"
+OF_CLIENT: Final = "client-"
+"""Such names are of bugs planted in clients alone, also where brokers have the code."""
+
 _undo: Final[list[tuple[Any, str, Any]]] = []
 
 
@@ -105,6 +109,13 @@ def targets_of(mutant: Mutant) -> list[str]:
     """Return the functions that a planted bug changes; empty where it is no patch of text."""
     parts = mutant.plant.parts if isinstance(mutant.plant, Patches) else (mutant.plant,)
     return [part.target for part in parts if isinstance(part, Patch)]
+
+
+def is_of_clients(mutant: Mutant) -> bool:
+    """Tell whether clients of a run execute the bug; otherwise brokers do."""
+    targets = targets_of(mutant)
+    in_library = bool(targets) and all(target.startswith(LIBRARY) for target in targets)
+    return in_library or mutant.name.startswith(OF_CLIENT)
 
 
 def replace(owner: Any, name: str, new: Any) -> None:  # noqa: ANN401  # modules, classes, functions

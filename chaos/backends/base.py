@@ -32,7 +32,7 @@ class ClusterSpec:
     group: str = "RaftGroup0"
     flush: str = "ASYNC_FLUSH"
     mutant: str | None = None
-    """Name of a planted broker bug, run through ``python -m mutants``."""
+    """Name of a planted bug; ``python -m mutants`` says whether a broker has it."""
     seed: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further broker settings, RocketMQ's keys."""
