@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mutants.access import ACCESS
 from mutants.admin import ADMIN
 from mutants.afresh import AFRESH
+from mutants.attacked import ATTACKED
 from mutants.blind import BLIND
 from mutants.bounds import BOUNDS
 from mutants.classic import CLASSIC
@@ -95,6 +96,7 @@ SHOWN: Final = frozenset({
 
 _BY_TESTS: Final = (
     *ADMIN,
+    *ATTACKED,
     *BOUNDS,
     *CLASSIC,
     *CLIENTS,

@@ -10,6 +10,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 from ledgermq.runtime.disk import Disk
 from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.regular import check_replaced
 from namesrv.limits import KV_BYTES_MAX, KV_NAMES_MAX, KV_VALUE_BYTES_MAX
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -31,6 +32,8 @@ class KvConfig:
 
     def load(self) -> None:
         """Read the file if there is one. Errors: `FatalError` if it is no such file."""
+        if self._path:
+            check_replaced(self._disk.size, self._path)
         data = self._disk.read(self._path) if self._path else None
         if data is None:
             return

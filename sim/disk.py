@@ -35,7 +35,6 @@ from sim.inode import BLOCK_BITS, Inode, PowerLossMode
 from sim.names import DIRECTORY, MISSING, Directory, Names, parent
 
 CAPACITY_BYTES: Final = 1 << 40
-DIRECTORY_BYTES: Final = 4096
 
 
 class PowerLoss(NamedTuple):
@@ -268,7 +267,7 @@ class SimDisk(Hardware):
         """Return the size of a file; see `ledgermq.runtime.disk.Disk.size`."""
         node = self._names.find(path)
         if isinstance(node, Directory):
-            return DIRECTORY_BYTES
+            raise FatalError(f"{path} exists and is not a regular file")
         return node.size if isinstance(node, Inode) else None
 
     def space(self, path: str) -> Space:

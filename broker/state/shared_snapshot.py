@@ -76,6 +76,7 @@ class SharedSnapshot(Snapshot):
 
         ``end_index``: last entry of the log; ``is_entry`` tells whether one before it ends there.
         """
+        self._check_replaced()
         index = self._read_index()
         marks = {name: self._load_file(name) for name in self._tables}
         is_ours = index is not None or any(isinstance(mark, int) for mark in marks.values())

@@ -23,6 +23,7 @@ import msgspec
 from broker.state.steps import at_once, drop_steps
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import check_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -84,6 +85,7 @@ class Snapshot:
             FatalError: a file cannot be read.
         """
         try:
+            self._check_replaced()
             saved = self._maybe_read_index()
             named = [n for n in self._tables if saved is None or n in saved.tables]
             found = {name: self._load_table(name, self._tables[name]) for name in named}
@@ -96,6 +98,11 @@ class Snapshot:
             self.lacking = frozenset(name for name in self._tables if not found.get(name))
         self._saved_index = index
         return index
+
+    def _check_replaced(self) -> None:
+        """Refuse a directory in which no table could be saved. Errors: `FatalError`, `OSError`."""
+        names = (_INDEX_FILE, *self._tables)
+        check_replaced(self._disk.size, *(f"{self._directory}/{name}" for name in names))
 
     def _maybe_read_index(self) -> _AppliedIndex | None:
         """Return what is said of the tables. Errors: `OSError`."""

@@ -5,7 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from dledger.codec.handshake import Buffers, Dialler, NotProven, Sealer, check_welcome
 from dledger.config import DLedgerConfig
@@ -16,6 +16,7 @@ from dledger.peers.door import Door, Mode
 from dledger.peers.inbound import HANDSHAKE_S
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.transport.dialling import dial
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.errors import FatalError
 
@@ -201,20 +202,16 @@ class Link:
     async def _connect(self) -> tuple[asyncio.Transport, Outbound]:
         """Dial. Errors: `OSError`, `TimeoutError`, `UnicodeError`, `NotProven`."""
         host, port = split_address(self.address)
-        source, door = self._config.source_address, self._door
-        local = (source, 0) if source else None
-        loop = asyncio.get_running_loop()
+        door = self._door
         dialler = door.dial(self._peer) if door.mode is Mode.KEY else None
         is_tls = door.mode is Mode.TLS
-        # A simulated network knows no TLS, nor its arguments.
-        secure: dict[str, Any] = {"ssl": door.context(is_server=False)} if is_tls else {}
         async with timeout(HANDSHAKE_S if is_tls else CONNECT_TIMEOUT_S):
-            return await loop.create_connection(
+            return await dial(
                 lambda: Outbound(dialler, awaits_welcome=is_tls),
                 host,
                 port,
-                local_addr=local,
-                **secure,
+                source_address=self._config.source_address,
+                tls=door.context(is_server=False) if is_tls else None,
             )
 
 

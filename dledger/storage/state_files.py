@@ -25,8 +25,14 @@ from dledger.limits import TERM_MAX
 from dledger.storage.synced_file import SyncedFile
 from ledgermq.runtime.disk import NO_SPACE, Closeable, Disk
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import check_replaced
 
 _log: Final = logging.getLogger(__name__)
+
+REPLACED: Final = (
+    "identity", "currterm", "checkpoint", "membership", "snapshot", "snapshot.install"
+)  # fmt: skip
+"""Files of a replica that are replaced as a whole."""
 
 
 class HardStateFile:
@@ -202,6 +208,7 @@ def claim_directory(
     Errors: `FatalError` when it is another node's or in use; then nothing was changed.
     """
     path = f"{directory}/identity"
+    check_replaced(disk.size, *(f"{directory}/{name}" for name in REPLACED))
     _check_owner(disk, path, group, self_id)
     disk.make_directories(directory)
     lock = disk.lock(f"{directory}/lock")

@@ -163,7 +163,10 @@ class Disk(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes, None when it does not exist."""
+        """Return the size of a file in bytes, None when it does not exist.
+
+        Errors: `FatalError` for a folder, a pipe or a device of that name.
+        """
         ...
 
     def space(self, path: str) -> Space:
@@ -410,9 +413,11 @@ class RealDisk:
     def size(self, path: str) -> int | None:
         """Return the size of a file; see `Disk.size`."""
         try:
-            return os.stat(path).st_size  # noqa: PTH116  # paths are plain strings here
+            status = os.stat(path)  # noqa: PTH116  # paths are plain strings here
         except FileNotFoundError:
             return None
+        check_regular(status, path)
+        return status.st_size
 
     def boot_id(self) -> str:
         """Return Linux's name of this boot, in a container its host's; see `Disk.boot_id`."""
@@ -443,7 +448,14 @@ class _Lock:
 def _write_whole(path: str, data: bytes | bytearray, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     # Neither through a link into another file, nor waiting for the reader of a pipe.
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        os.unlink(path)  # noqa: PTH108  # the link or the pipe, which has a name of ours
+        fd = os.open(path, flags, mode)
     try:
         if mode != NEW_MODE:
             os.fchmod(fd, mode)

@@ -6,6 +6,7 @@ ours are refused before anything waits for them or takes memory. So are those th
 
 import os
 import stat
+from collections.abc import Callable
 from typing import Final
 
 from ledgermq.runtime.errors import FatalError
@@ -30,6 +31,20 @@ def check_small(fd: int, path: str) -> None:
     except FatalError:
         os.close(fd)
         raise
+
+
+def check_replaced(size: Callable[[str], int | None], *paths: str) -> None:
+    """Refuse at a start what would end the process at its first save. Errors: `FatalError`.
+
+    Whoever replaces a file writes another name first, and may keep what was there under a third.
+    ``size`` is that of a `Disk`.
+    """
+    for path in paths:
+        for suffix in (".tmp", ".bak", ".bak.tmp"):
+            try:
+                size(path + suffix)
+            except OSError as error:
+                raise FatalError(f"{path}{suffix} cannot be used: {error.strerror}") from error
 
 
 def read_named(path: str, most: int) -> bytes:

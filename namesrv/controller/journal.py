@@ -33,6 +33,7 @@ from pysyncobj.journal import Journal
 
 from ledgermq.runtime.disk import Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import check_replaced
 from namesrv.controller.limits import COMMAND_BYTES_MAX
 from namesrv.controller.snapshot import Snapshot, read_snapshot
 from namesrv.controller.wire import Entry
@@ -80,6 +81,7 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._path = f"{directory}/journal"
         self._vote_path = f"{directory}/vote"
         self.snapshot_path = f"{directory}/snapshot"
+        check_replaced(disk.size, self._path, self._vote_path, self.snapshot_path)
         self._vote = _read_vote(disk, self._vote_path)
         self._entries: list[Raw] = []
         self._hidden: list[Raw] = []

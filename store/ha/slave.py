@@ -7,12 +7,13 @@ slave goes on trying, and never changes what it has.
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from dledger.codec.handshake import NotProven
 from dledger.peers.door import Door, Mode
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import parse_address
+from ledgermq.remoting.transport.dialling import dial
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
 from store.ha.channel import Channel, SealedChannel
@@ -242,12 +243,10 @@ class HaSlave:
             return
         try:
             host, port = parse_address(address)
-            loop = asyncio.get_running_loop()
-            secure: dict[str, Any] = {}  # a simulated network knows no TLS, nor its arguments
-            if self._door.mode is Mode.TLS:
-                secure["ssl"] = self._door.context(is_server=False)
+            is_tls = self._door.mode is Mode.TLS
+            tls = self._door.context(is_server=False) if is_tls else None
             async with timeout(CONNECT_S):
-                _, link = await loop.create_connection(self.make_link, host, port, **secure)
+                _, link = await dial(self.make_link, host, port, tls=tls)
         except (OSError, TimeoutError, ValueError, LocalProtocolError, NotProven) as error:
             self._tell(f"{address} cannot be reached: {error or type(error).__name__}")
             return

@@ -8,7 +8,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from store.recovery.checkpoint import CHECKPOINT_FILE
+from ledgermq.runtime.regular import check_replaced
+from store.index.marks import INDEX_FILE
+from store.recovery.checkpoint import CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE
 from store.recovery.start import Recovered, agree_with_log, load_queues
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class Loading:
     ) -> None:
         """Recover queues and index, see `MessageStore.load`. Errors: `FatalError`."""
         self._starts = starts
+        names = (CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE, INDEX_FILE)
+        check_replaced(self._disk.size, *(f"{self._directory}/{name}" for name in names))
         try:
             if recover is not None:
                 self.recovered = recover(self._queues)

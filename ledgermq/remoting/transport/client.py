@@ -12,6 +12,7 @@ from ledgermq.remoting.protocol.errors import ConnectFailed, LocalProtocolError
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.dialling import dial
 from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
 from ledgermq.remoting.transport.server import close_all
 from ledgermq.runtime.cancel import Timeout, cancel_requests, timeout
@@ -44,7 +45,7 @@ class RemotingClient(RequestDispatcher):
         self._config = config or TransportConfig()
         super().__init__(handlers, {}, self._config.requests_in_progress_max)
         self._on_disconnect = on_disconnect
-        self._local = None if source_address is None else (source_address, 0)
+        self._source_address = source_address
         self._sign = sign
         self._tls = tls
         self._connections: dict[str, Connection] = {}
@@ -123,16 +124,15 @@ class RemotingClient(RequestDispatcher):
         self._open.pop(connection.id, None)
 
     async def _connect(self, addr: str) -> Connection:
-        loop = asyncio.get_running_loop()
         try:
             host, port = parse_address(addr)
             async with timeout(self._config.connect_timeout_ms / 1000):
-                _, connection = await loop.create_connection(
+                _, connection = await dial(
                     self._make_connection,
                     host,
                     port,
-                    local_addr=self._local,
-                    ssl=self._tls,
+                    source_address=self._source_address,
+                    tls=self._tls,
                 )
         except (OSError, ValueError, LocalProtocolError) as error:
             # A TimeoutError is an OSError; a host that no name server could have is a ValueError.

@@ -21,6 +21,9 @@ class FakeDisk:
     def replace(self, path: str, data: bytes | bytearray) -> None:
         self.files[path] = data
 
+    def size(self, path: str) -> int | None:
+        return len(self.files[path]) if path in self.files else None
+
 
 def test_values_survive_in_the_file():
     disk = FakeDisk()

@@ -134,6 +134,8 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
     for name in ("pipe", "folder"):
         with pytest.raises(FatalError, match=name):
             RealDisk().read(str(tmp_path / name))
+        with pytest.raises(FatalError, match=name):
+            RealDisk().size(str(tmp_path / name))
     with pytest.raises(FatalError, match="pipe"):
         RealDisk().open(str(tmp_path / "pipe"), size=10)
 
@@ -141,9 +143,16 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
 def test_a_file_is_never_replaced_through_a_link_that_has_its_temporary_name(tmp_path):
     (tmp_path / "other").write_bytes(b"precious")
     (tmp_path / "file.tmp").symlink_to(tmp_path / "other")
-    with pytest.raises(OSError, match="symbolic links"):
-        RealDisk().replace(str(tmp_path / "file"), b"new")
+    RealDisk().replace(str(tmp_path / "file"), b"new")
     assert (tmp_path / "other").read_bytes() == b"precious"
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_pipe_that_has_a_temporary_name_ends_no_save(tmp_path):
+    os.mkfifo(tmp_path / "file.tmp")
+    RealDisk().replace(str(tmp_path / "file"), b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_a_huge_file_is_refused_and_not_read(disk, tmp_path):
