@@ -28,4 +28,39 @@ ATTACKED: Final = (
             ('in (".tmp", ".bak", ".bak.tmp"):', "in ():"),
         ),
     ),
+    Mutant(
+        name="client-reads-half-frames-without-end",
+        breaks="A client reads half frames of any number of servers, however much they take.",
+        source="A forged route to many brokers, each of which sends 15 MiB of an answer and stops.",
+        plant=patch(
+            "ledgermq.remoting.transport.client:RemotingClient.on_receive_bytes",
+            ("self._receive_bytes > self._config.receive_bytes_max", "False"),
+        ),
+    ),
+    Mutant(
+        name="client-takes-any-number",
+        breaks="A client takes numbers of more than 64 bits for offsets.",
+        source="An offset of 9,999,999,999,999,999,999: no broker takes a pull from there.",
+        plant=patch(
+            "ledgermq.client.commands:number_in",
+            ("if not -_INT64_MAX <= number <= _INT64_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="client-pulls-below-zero",
+        breaks="A broker sends a consumer to an offset below 0.",
+        source="A forged answer: RocketMQ's clients believe it, too.",
+        plant=patch(
+            "ledgermq.client.broker_api:BrokerApi.pull", ("if next_offset < 0:", "if False:")
+        ),
+    ),
+    Mutant(
+        name="group-of-any-size",
+        breaks="A broker tells a consumer of any number of members of its group.",
+        source="A million ids: a ring of hashes of them took 18 s of the loop.",
+        plant=patch(
+            "ledgermq.client.broker_api:BrokerApi.consumer_ids",
+            ("if len(ids) > MEMBERS_MAX:", "if False:"),
+        ),
+    ),
 )

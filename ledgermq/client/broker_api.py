@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ledgermq.client.commands import make_command, number_in
+from ledgermq.client.limits import MEMBERS_MAX
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus, SendStatus
 from ledgermq.client.name_servers import Caller
 from ledgermq.client.pulled import check_places, decode_found, decode_pulled
@@ -103,6 +104,8 @@ class BrokerApi:
         if status is None:
             raise for_code(response.code, response.remark)
         next_offset = number_in(response, "nextBeginOffset")
+        if next_offset < 0:
+            raise RemoteProtocolError(f"nextBeginOffset is {next_offset}: no queue has one below 0")
         messages: list[MessageExt] = []
         if status is PullStatus.FOUND:
             messages, is_whole = decode_pulled(response.body)
@@ -181,7 +184,10 @@ class BrokerApi:
         """Return the client ids of the group's members; an empty group is an error (code 1)."""
         fields = {"consumerGroup": self._group}
         response = await self._call(addr, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
-        return decode_answer(response.body, ConsumerIdList).consumer_id_list
+        ids = decode_answer(response.body, ConsumerIdList).consumer_id_list
+        if len(ids) > MEMBERS_MAX:
+            raise RemoteProtocolError(f"{len(ids)} members of a group, more than {MEMBERS_MAX}")
+        return ids
 
     async def heartbeat(self, addr: str, data: HeartbeatData) -> None:
         """Announce this client and its subscriptions."""

@@ -8,6 +8,7 @@ from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 
 _INT64: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_INT64_MAX: Final = 2**63 - 1
 
 
 def make_command(code: RequestCode, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
@@ -20,4 +21,7 @@ def number_in(response: RemotingCommand, name: str) -> int:
     text = (response.ext_fields or {}).get(name)
     if text is None or _INT64.match(text) is None:
         raise RemoteProtocolError(f"response field {name}: {str(text)[:30]!r} is not a number")
-    return int(text)
+    number = int(text)
+    if not -_INT64_MAX <= number <= _INT64_MAX:
+        raise RemoteProtocolError(f"response field {name}: {text} is no number of 64 bits")
+    return number

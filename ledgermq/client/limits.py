@@ -53,10 +53,15 @@ TRACES_WAITING_BYTES_MAX: Final = Limit(
     "dropped and counted",
 )  # fmt: skip
 
+MEMBERS_MAX: Final = Limit(
+    20_000, "members of a group, as a broker tells a consumer", Unit.COUNT, Scope.REQUEST, _FAILS
+)
+
 LIMITS: Final = (
     ROUTE_QUEUES_MAX,
     ROUTE_BROKERS_MAX,
     BROKERS_KNOWN_MAX,
+    MEMBERS_MAX,
     PULLED_CONTENT_BYTES_MAX,
     CHECKS_WAITING_MAX,
     CHECKS_WAITING_BYTES_MAX,

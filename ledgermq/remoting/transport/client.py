@@ -15,6 +15,7 @@ from ledgermq.remoting.transport.connection import Connection
 from ledgermq.remoting.transport.dialling import dial
 from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
 from ledgermq.remoting.transport.server import close_all
+from ledgermq.remoting.transport.shares import slowest_sender
 from ledgermq.runtime.cancel import Timeout, cancel_requests, timeout
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class RemotingClient(RequestDispatcher):
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._open: dict[int, Connection] = {}
         self._closed = False
+        self._receive_bytes = 0
 
     def maybe_connection(self, addr: str) -> Connection | None:
         """Return the open connection to ``host:port`` if there is one."""
@@ -118,10 +120,23 @@ class RemotingClient(RequestDispatcher):
     def on_open(self, connection: Connection) -> None:
         """Remember the connection until it is gone."""
         self._open[connection.id] = connection
+        self._receive_bytes += connection.receive_bytes
 
     def on_closed(self, connection: Connection) -> None:
-        """Forget the connection."""
-        self._open.pop(connection.id, None)
+        """Forget the connection, and what it read into."""
+        if self._open.pop(connection.id, None) is not None:
+            self._receive_bytes -= connection.receive_bytes
+
+    def on_receive_bytes(self, connection: Connection, more: int) -> None:
+        """Count what is read into: many servers that send half a frame each are too much."""
+        if connection.id not in self._open:
+            return
+        self._receive_bytes += more
+        if self._receive_bytes > self._config.receive_bytes_max and more > 0:
+            slowest = slowest_sender(self._open.values())
+            taken = self._receive_bytes
+            self.on_closed(slowest)
+            slowest.abort(f"{taken} bytes are taken by frames that come in")
 
     async def _connect(self, addr: str) -> Connection:
         try:
