@@ -70,5 +70,5 @@ def note_crash(parts: Parts, spec: WorkerSpec, role: str) -> None:
     """Record that a client was killed: what it had at hand may come again."""
     row = {"worker": spec.worker, "process": spec.first_process, "role": role}
     row |= {"type": "info", "f": "crash", "t_mono_ns": parts.clock.monotonic_ns()}
-    value = {"consumer": spec.name, "grp": spec.group}
+    value = {"consumer": spec.name, "grp": spec.history_group}
     parts.recorder.write("events", row | {"node": spec.name, "value": value})

@@ -15,7 +15,7 @@ from ledgermq.runtime.clock import Clock
 
 
 class Clients(Protocol):
-    """The clients of a run, by role: ``producer`` or ``consumer``."""
+    """The clients of a run, by role: ``producer``, ``consumer``, ``orderly``, ``broadcast``."""
 
     def running(self, role: str) -> list[str]:
         """Return the names of those that run."""

@@ -158,7 +158,7 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "client_kill": Kind(
         make=ClientKill,
         targets=(0, 0),
-        parameters={"role": OneOf(("consumer", "producer"))},
+        parameters={"role": OneOf(("consumer", "producer", "orderly", "broadcast"))},
         method="SIGKILL",
     ),
     "rebalance_storm": Kind(

@@ -219,7 +219,7 @@ async def main(spec: WorkerSpec) -> None:
     config = ClientConfig(
         namesrv_addrs=spec.namesrv_addrs,
         group=spec.group,
-        instance_name=spec.name,
+        instance_name=spec.instance,
         persist_offset_ms=PERSIST_OFFSET_MS,
         rebalance_ms=REBALANCE_MS,
     )

@@ -62,11 +62,18 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "concurrent"
     reconsume_max: int | None = None
     offsets_dir: str = ""
+    continues: str = ""
+    """Consumer: the member that it goes on as, with what that one kept; empty: itself."""
+
+    @property
+    def instance(self) -> str:
+        """The name by which its client is known to brokers, and to itself when it comes back."""
+        return self.continues or self.name
 
     @property
     def history_group(self) -> str:
         """The group as the history names it: a broadcasting member is one of its own."""
-        return f"{self.group}@{self.name}" if self.mode == "broadcast" else self.group
+        return f"{self.group}@{self.instance}" if self.mode == "broadcast" else self.group
 
 
 @dataclass(slots=True)
