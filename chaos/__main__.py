@@ -29,6 +29,7 @@ from chaos.run import convert_interrupted
 from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
 from chaos.scenarios.expand import expand
 from chaos.scenarios.library import find, shipped
+from chaos.scenarios.modes import in_mode
 from chaos.scenarios.schema import WrongScenario, load
 from chaos.show import show_verdict
 from chaos.switch_scenarios import switch_disks
@@ -129,16 +130,15 @@ def _of_runs(arguments: Sequence[str], console: Console) -> int:
 def _run_file(name: str, rest: Sequence[str], console: Console) -> int:
     """Run a scenario of a file, ours by name or anybody's by path."""
     made = parser(f"ledgermq chaos run {name}")
-    made.set_defaults(rate=None, seconds=None, workload=None)
+    made.set_defaults(rate=None, seconds=None, workload=None, mode=None)
     options = made.parse_args(rest)
     try:
         plan = load(find(name))
+        plan = plan if options.mode is None else in_mode(plan, options.mode)
     except WrongScenario as error:
         console.print(Text(str(error)), soft_wrap=True)
         return EXIT_USAGE
-    if options.mode != RAFT:
-        console.print(Text("--mode is not of files: a file says its mode itself (cluster: mode)"))
-        return EXIT_USAGE
+    options.mode = plan.mode
     if options.seconds is not None:
         console.print(Text("--seconds is of demo and baseline: a file has its own times"))
         return EXIT_USAGE

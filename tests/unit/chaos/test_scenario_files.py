@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
 from chaos.__main__ import main
+from chaos.catalogue.contracts import ASYNC_MASTER, CONTROLLER, RAFT, SYNC_MASTER
 from chaos.nemesis.kinds import FAULTS
 from chaos.scenario import planned_faults
 from chaos.scenarios.document import BYTES_MAX, Unreadable, read
 from chaos.scenarios.expand import expand
 from chaos.scenarios.library import find, shipped
+from chaos.scenarios.modes import in_mode
 from chaos.scenarios.schema import TIMEOUTS_S, WrongScenario, load, parse
 from chaos.show import coverage_table
 from tests.architecture.test_catalogues import shown
@@ -293,7 +296,30 @@ def test_command_lists_them_and_refuses_what_is_none(capsys, tmp_path):
     assert main(["run", "starved-leader", "--seconds", "9"]) == 254
     assert "a file has its own times" in capsys.readouterr().out
     assert main(["run", "starved-leader", "--mode", "sync-master"]) == 254
-    assert "a file says its mode itself" in capsys.readouterr().out
+    assert "it is of raft, and so no sync-master" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", [ASYNC_MASTER, SYNC_MASTER, CONTROLLER])
+def test_a_file_of_a_pair_runs_in_the_other_modes(mode):
+    plan = in_mode(load(find("a-slave-that-is-not-there")), mode)
+    made = expand(plan, 1)
+    assert made.mode == mode
+    assert made.timeline == expand(replace(plan, mode=SYNC_MASTER), 1).timeline
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "said"),
+    [
+        ("a-slave-that-is-not-there", RAFT, "it is of sync-master, and so no raft"),
+        ("starved-leader", CONTROLLER, "it is of raft, and so no controller"),
+        ("a-master-nobody-told", SYNC_MASTER, "has no controllers for controller_cut"),
+        ("controllers-without-a-majority", ASYNC_MASTER, "no controllers for controller_kill"),
+        ("a-master-without-its-disk", CONTROLLER, "switches by hand"),
+    ],
+)
+def test_a_mode_that_has_not_got_the_faults_is_refused(name, mode, said):
+    with pytest.raises(WrongScenario, match=said):
+        in_mode(load(find(name)), mode)
 
 
 def test_example_of_the_handbook_is_a_scenario():
