@@ -352,4 +352,37 @@ SWITCH: Final[Sequence[Mutant]] = (
             ),
         ),
     ),
+    Mutant(
+        name="switch-gone-slave-stays",
+        breaks="A master never asks for a set without a slave that is gone.",
+        source="KIP-966: who does not follow holds up what waits for the whole set.",
+        plant=patch(
+            _IN_SYNC + "wanted",
+            (
+                "if one == self.own_id or self._keeps_up(one, now_ms)}",
+                "}",
+            ),
+        ),
+    ),
+    Mutant(
+        name="switch-hanging-up-not-heard",
+        breaks="A controller waits for silence though the connection of a master has ended.",
+        source="RocketMQ 5 DefaultBrokerHeartbeatManager.onBrokerChannelClose.",
+        plant=patch(
+            "namesrv.controller.liveness:Liveness.on_connection_closed",
+            ("if heard.connection_id == connection_id", "if False"),
+        ),
+    ),
+    Mutant(
+        name="switch-first-offset-stays",
+        breaks="What a group commits later in the log does not take the place of what it had.",
+        source="docs/adr/0002: values of records are set.",
+        plant=patch(
+            "broker.state.consumer_offset:ConsumerOffsetTable.apply",
+            (
+                "applied[queue_id] = offset",
+                "applied[queue_id] = min(offset, applied.get(queue_id, offset))",
+            ),
+        ),
+    ),
 )

@@ -138,6 +138,7 @@ class ClassicAuditor:
         self.stage = "clients are busy"
         self.is_done = False
         self._sequence = 0
+        self._producer: Producer
         self._refused_ms: dict[str, int] = {}
 
     def start(self) -> None:
@@ -172,7 +173,7 @@ class ClassicAuditor:
         world, host = self._world, self._host
         config = world.layout.client_config(AUDITOR)
         rng = host.rng.split("auditor")
-        producer = Producer(config, clock=host.clock, rng=rng.split("producer"))
+        self._producer = producer = Producer(config, clock=host.clock, rng=rng.split("producer"))
         puller = PullConsumer(config, clock=host.clock, rng=rng.split("pull"))
         await producer.start()
         await puller.start()

@@ -53,7 +53,7 @@ class PairEnd:
         """Somebody commits an offset; a slave gives one back."""
         if request.code != COMMIT_OFFSET:
             return
-        key, offset = _offset_of(request), request.number("commitOffset")
+        key, offset = offset_of(request), request.number("commitOffset")
         self._tables.on_offered(self._name, key, offset)
         if tap.other not in self._addresses:
             return
@@ -84,11 +84,11 @@ class PairEnd:
             return
         elif request.code == COMMIT_OFFSET:
             offset = request.number("commitOffset")
-            self._tables.on_taken(self._name, _offset_of(request), offset)
+            self._tables.on_taken(self._name, offset_of(request), offset)
         elif request.code == MAX_OFFSET:
             self._pair.check_end_of_queue(self._name, _queue_of(request), answer.number("offset"))
         elif request.code == QUERY_OFFSET and tap.other in self._addresses:
-            self._told[_offset_of(request)] = answer.number("offset")
+            self._told[offset_of(request)] = answer.number("offset")
 
     def _on_stored(self, answer: Said) -> None:
         pair, name = self._pair, self._name
@@ -114,5 +114,6 @@ def _queue_of(request: Said) -> tuple[str, int]:
     return request.text("topic"), request.number("queueId")
 
 
-def _offset_of(request: Said) -> tuple[str, str, int]:
+def offset_of(request: Said) -> tuple[str, str, int]:
+    """Return the group, topic and queue that a request is about."""
     return (request.text("consumerGroup"), request.text("topic"), request.number("queueId"))

@@ -8,16 +8,17 @@ Source: docs/replication.md, tables; RocketMQ SlaveSynchronize.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.delays.progress import DelayProgress
 from sim.oracles.base import Violation
 from sim.oracles.delays import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from sim.oracles.pair import Broker, Pair
+    from broker.controller import BrokerController
+    from sim.oracles.copies import Book, Copy
 
 FORGOTTEN_NS: Final = 3_000_000_000
 """So long a slave may know neither what it took nor what its master has instead."""
@@ -25,6 +26,40 @@ NS_PER_MS: Final = 1_000_000
 
 Offset = tuple[str, str, int]
 """Group, topic, queue."""
+
+
+class Keeper(Protocol):
+    """One broker; see `sim.oracles.pair.Broker` and `sim.switch.replica.Replica`."""
+
+    name: str
+    copy: Copy
+    is_up: bool
+
+    @property
+    def is_master(self) -> bool:
+        """Return whether it is the master."""
+        ...
+
+    @property
+    def running(self) -> BrokerController:
+        """Return the production object."""
+        ...
+
+
+class Keepers(Protocol):
+    """All brokers; see `sim.oracles.pair.Pair` and `sim.switch.replicas.Replicas`."""
+
+    replaced: set[tuple[str, int, int]]
+
+    @property
+    def brokers(self) -> Mapping[str, Keeper]:
+        """Return them by host."""
+        ...
+
+    @property
+    def book(self) -> Book:
+        """Return their logs."""
+        ...
 
 
 class Taken:
@@ -46,7 +81,7 @@ class PairTables:
     forgotten_name = "A24 offset that a slave took and forgot"
     unasked_name = "A24 offset that nobody committed"
 
-    def __init__(self, pair: Pair, now_ns: Callable[[], int]) -> None:
+    def __init__(self, pair: Keepers, now_ns: Callable[[], int]) -> None:
         self._pair = pair
         self._now_ns = now_ns
         self._taken: dict[str, dict[Offset, Taken]] = {name: {} for name in pair.brokers}
@@ -88,7 +123,7 @@ class PairTables:
                 self._check_pending(broker)
                 self._check_kept(broker)
 
-    def _check_ahead(self, broker: Broker) -> None:
+    def _check_ahead(self, broker: Keeper) -> None:
         copy, pair = broker.copy, self._pair
         if copy.base:
             return  # what lies before its beginning is not known
@@ -114,7 +149,7 @@ class PairTables:
                     f"{end} of them",
                 )
 
-    def _check_pending(self, broker: Broker) -> None:
+    def _check_pending(self, broker: Keeper) -> None:
         """What a slave keeps for itself was committed to it by a request that says so."""
         offered = self._offered[broker.name]
         for key, rows in broker.running.tables.offsets._pending.items():
@@ -127,7 +162,7 @@ class PairTables:
                         f"committed to it",
                     )
 
-    def _check_kept(self, broker: Broker) -> None:
+    def _check_kept(self, broker: Keeper) -> None:
         """What a slave took it tells, as long as its master says what it said before."""
         now_ns, offsets = self._now_ns(), broker.running.tables.offsets
         for key, taken in list(self._taken[broker.name].items()):
@@ -149,7 +184,7 @@ class PairTables:
                 )
 
 
-def _delays_of(broker: Broker) -> DelayProgress:
+def _delays_of(broker: Keeper) -> DelayProgress:
     table = broker.running.tables.state.tables[DelayProgress.file]
     assert isinstance(table, DelayProgress)
     return table

@@ -5,6 +5,7 @@ As `sim.classic.auditor`; nobody switches by hand here.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sim.classic.auditor import ClassicAuditor
@@ -23,6 +24,19 @@ class SwitchAuditor(ClassicAuditor):
     def __init__(self, world: SwitchWorld) -> None:
         super().__init__(world)
         self._controlled = world
+        self._asked = asyncio.Event()
+        self.told_ns = 0
+        """When a message was acknowledged that was sent by `ask_again`; 0: none was yet."""
+
+    def ask_again(self) -> None:
+        """Send once more until one is acknowledged."""
+        self._asked.set()
+
+    async def _run(self) -> None:
+        await super()._run()
+        await self._asked.wait()
+        await self._send_until_told(self._producer)
+        self.told_ns = self._controlled.loop.now_ns
 
     def describe(self) -> str:
         """Say what is still missing."""

@@ -8,7 +8,7 @@ Source: docs/replication.md, automatic switch; docs/adr/0020.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.modes.assignment import AsMaster
 from sim.oracles.base import Findings, Violation, guarded
@@ -38,6 +38,22 @@ class Kept:
 
     def __init__(self, row: Row, how: str, told_ns: int) -> None:
         self.row, self.how, self.told_ns = row, how, told_ns
+
+
+class Tables(Protocol):
+    """What judges the tables of brokers; see `sim.switch.tables.SwitchTables`."""
+
+    def forget(self, name: str) -> None:
+        """Take that a broker ends, or its role does."""
+        ...
+
+    def on_event(self, name: str) -> None:
+        """Look at a broker."""
+        ...
+
+    def on_counted(self, position: int, row: Row) -> None:
+        """Take that a record counts."""
+        ...
 
 
 class Replicas(Holders[Replica]):
@@ -82,6 +98,8 @@ class Replicas(Holders[Replica]):
         """Set by who makes this."""
         self.lease: Lease
         """Likewise."""
+        self.tables: Tables
+        """Likewise."""
         self.kept: dict[int, Kept] = {}
         """By position, what may never be lost."""
         self.replaced: set[tuple[str, int, int]] = set()
@@ -105,12 +123,14 @@ class Replicas(Holders[Replica]):
             self.lease.on_event(name)
             if switching.running is not broker.controller:
                 broker.controller, broker.is_up, broker.line = switching.running, False, None
+                self.tables.forget(name)
             if broker.controller is None or not broker.has_begun:
                 return
             if broker.is_up:
                 self._look(broker)
             else:
                 self._boot(broker)
+            self._look_at_tables(name)
 
         return after_event
 
@@ -119,6 +139,7 @@ class Replicas(Holders[Replica]):
         """Read what a process has written last that is killed now."""
         broker = self.brokers[name]
         line = broker.line
+        self.tables.forget(name)
         if broker.is_up and not broker.is_wiped and line is not None:
             for position, data in broker.copy.files.read(broker.copy.end):
                 self._written(broker, line, position, data)
@@ -214,6 +235,10 @@ class Replicas(Holders[Replica]):
     # Looks
 
     @guarded
+    def _look_at_tables(self, name: str) -> None:
+        self.tables.on_event(name)
+
+    @guarded
     def _look(self, broker: Replica) -> None:
         log, copy = broker.log, broker.copy
         key = (log.end_position, log.own_position, log.committed_position)
@@ -279,7 +304,9 @@ class Replicas(Holders[Replica]):
         if line is None:
             return
         for position in line.between(begin, committed):
-            self._check_held(broker, line.rows[position], position, "counts")
+            row = line.rows[position]
+            self._check_held(broker, row, position, "counts")
+            self.tables.on_counted(position, row)
 
     # Who has what
 

@@ -8,6 +8,7 @@ from sim.classic.plain_run import PlainRun
 from sim.stepping import run_audit, run_until
 from sim.switch.auditor import SwitchAuditor
 from sim.switch.guard import SwitchGuard
+from sim.switch.last_act import LastAct
 from sim.switch.library import in_virtual_time
 from sim.switch.world import SwitchWorld
 
@@ -31,14 +32,11 @@ class SwitchRun(PlainRun):
         world, nemesis = self._world, self.nemesis
         world.start_all()
         nemesis.start()
-        run_until(world, world.plan.options.safety_ms, _nothing)
+        run_until(world, world.plan.options.safety_ms, world.tables.look)
         nemesis.heal_all()
         auditor = SwitchAuditor(world)
         auditor.start()
         run_audit(world, lambda: auditor.is_done, auditor.describe, auditor.look)
+        LastAct(world, auditor).run()
         replicas = world.replicas
         self.judge(replicas.book.line.rows.values(), replicas.replaced, replicas.lost_name)
-
-
-def _nothing() -> None:
-    """Nothing is looked at between two pieces."""

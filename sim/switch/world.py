@@ -21,6 +21,7 @@ from sim.switch.decisions import Decisions
 from sim.switch.layout import CONTROLLER_PORT, NAME, SwitchLayout
 from sim.switch.lease import Lease
 from sim.switch.replicas import Replicas
+from sim.switch.tables import SwitchTables
 
 if TYPE_CHECKING:
     from namesrv.controller.commands import Command, Outcome
@@ -61,9 +62,10 @@ class SwitchWorld(PlainWorld):
         )
         for name in names:
             self._lease.follow(self.hosts[name].address, name)
+        self.tables = self.replicas.tables = SwitchTables(self.replicas, lambda: self.loop.now_ns)
         self.controllers: dict[str, ControllerServer] = {}
         """By host, that of its process, or of the last one."""
-        self._taps = {name: ReplicaEnd(self.replicas, name) for name in names}
+        self._taps = {name: ReplicaEnd(self.replicas, self.tables, name) for name in names}
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`
