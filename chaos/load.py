@@ -20,7 +20,7 @@ from chaos.history.domains import DLEDGER, PLAIN
 from chaos.history.payload import run_tag
 from chaos.history.plain_segment import decode_plain
 from chaos.history.segment import EntryRow, decode_segment
-from chaos.validate import clock_complaints, complaints_about
+from chaos.validate import clock_complaints, complaints_about, usable_contract
 
 SEGMENT_NAME_DIGITS = 20
 
@@ -49,21 +49,21 @@ def load_history(run: Path) -> History:
         if not table_files(run, str(name)):
             problems.append(f"{run}: the table {name}, which run.json names, is missing")
     if not tables["events"] and table_files(run, "events"):
-        problems.append("the table events is empty")
+        problems.append(f"{run / 'tables' / 'events'}: the table events is empty")
     replicas = load_replicas(run, problems) or replicas_of(reader.read("replica_log"))
     nodes = about.get("nodes")
     named = list(nodes) if isinstance(nodes, list | dict) else []
     problems += missing_logs(named, replicas)
     run_id = find_run_id(run, about, tables["sends"])
-    contract, coverage = (about.get(k) for k in ("contract", "coverage"))
+    coverage = about.get("coverage")
     promised = promised_copies(about, replicas)
     modes, most, asked = (about.get(k) for k in ("modes", "reconsume_max", "check_back"))
     return History(
         run_ids=frozenset({run_id, run_tag(run_id)}),
         quorum=max(promised.values()),
         promised=promised,
-        topic=str(about.get("topic") or ""),
-        group=str(about.get("group") or ""),
+        topic=_word(about.get("topic")),
+        group=_word(about.get("group")),
         sends=tables["sends"],
         deliveries=tables["deliveries"],
         acks=tables["acks"],
@@ -83,7 +83,7 @@ def load_history(run: Path) -> History:
         check_back=numbers_of(asked) if isinstance(asked, dict) else {},
         exits=[row for row in about.get("exits") or () if isinstance(row, dict)],
         answers=tables["answers"],
-        contract=contract if isinstance(contract, dict) else {},
+        contract=usable_contract(about.get("contract")),
         clock_tolerance_ns=tolerance,
         problems=problems,
     )
@@ -121,6 +121,10 @@ def tags_by_group(told: object) -> dict[str, dict[str, list[str]]]:
     }
 
 
+def _word(told: object) -> str:
+    return told if isinstance(told, str) else ""
+
+
 def numbers_of(coverage: dict[str, Any]) -> dict[str, int]:
     """Return what of a coverage are numbers; the rest is complained of elsewhere."""
     return {str(kind): least for kind, least in coverage.items() if isinstance(least, int)}
@@ -129,11 +133,11 @@ def numbers_of(coverage: dict[str, Any]) -> dict[str, int]:
 def read_about(run: Path, problems: list[str]) -> dict[str, Any]:
     """Return what run.json says, {} if it is absent or broken (then a problem)."""
     path = run / "run.json"
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{path}: not a JSON object: {error}")
         return {}
     if not isinstance(found, dict):
@@ -145,8 +149,8 @@ def read_about(run: Path, problems: list[str]) -> dict[str, Any]:
 def find_run_id(run: Path, about: dict[str, Any], sends: Sequence[Row]) -> str:
     """Return the run's id: run.json's, else the one that all sends name, else the directory's."""
     told = about.get("run_id")
-    if told:
-        return str(told)
+    if told and isinstance(told, str):
+        return told
     named = {send["run_id"] for send in sends if send["run_id"]}
     return str(named.pop()) if len(named) == 1 else run.resolve().name
 
@@ -216,7 +220,10 @@ def load_replica(directory: Path) -> Replica:
     told = meta.get("end_index")
     end = None if told is None else int(told)
     paths = [path for path in sorted((directory / "data").glob("*")) if is_segment(path)]
-    is_plain = str(meta.get("format") or DLEDGER) == PLAIN
+    form = str(meta.get("format") or DLEDGER)
+    if form not in {DLEDGER, PLAIN}:
+        raise ValueError(f"format is {form!r}; write {DLEDGER} or {PLAIN}")
+    is_plain = form == PLAIN
     decode = decode_plain if is_plain else decode_segment
     rows = [row for path in paths for row in decode(path.read_bytes(), int(path.name), end)]
     kept = [row for row in rows if end is None or row.entry_index <= end]

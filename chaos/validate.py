@@ -8,7 +8,8 @@ Pure. Knows the declared columns and their domains; the Spark job has code of it
 Source: spec/proof.md 4.3; docs/checking.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -73,25 +74,36 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             ("reconsume_max", dict, "how often a group gets a message again, by group"),
             (TOLERANCE, int, "a number of nanoseconds"),
             ("check_back", dict, "when producers are asked how a transaction ended"),
+            ("run_id", str, "a name"),
+            ("topic", str, "the name of a topic"),
+            ("group", str, "the name of a group"),
         )
-        if about.get(name) is not None and not isinstance(about[name], right)
+        if about.get(name) is not None
+        and (isinstance(about[name], bool) or not isinstance(about[name], right))
     ]
     quorum, coverage, contract = (about.get(key) for key in ("quorum", "coverage", "contract"))
     found += [
         f"quorum{where} is {number!r}; it must be a number of nodes, at least 1"
         for where, number in _quorums(quorum)
-        if not isinstance(number, int) or number < 1
+        if type(number) is not int or number < 1
     ]
     if isinstance(coverage, dict):
         found += [
             f"coverage of {kind} is {least!r}; write a number of faults"
             for kind, least in coverage.items()
-            if not isinstance(least, int) or least < 0
+            if type(least) is not int or least < 0
         ]
     tolerance = about.get(TOLERANCE)
     if isinstance(tolerance, int) and not 0 <= tolerance <= TOLERANCE_MAX_NS:
         found.append(f"{TOLERANCE} is {tolerance}; write 0 to {TOLERANCE_MAX_NS}")
     found += _group_complaints(about) + _check_back_complaints(about.get("check_back"))
+    found += [*_subscription_complaints(about.get("subscriptions"))]
+    exits = about.get("exits")
+    found += [
+        f"exits has {row!r}; write an object with process, exit and log for each"
+        for row in (exits if isinstance(exits, list) else ())
+        if not isinstance(row, dict)
+    ]
     return found + (_contract_complaints(contract) if isinstance(contract, dict) else [])
 
 
@@ -99,7 +111,7 @@ def _quorums(quorum: object) -> list[tuple[str, object]]:
     """Return the numbers that stand under quorum, each with the words for where."""
     if isinstance(quorum, dict):
         return [(f" of {group}", number) for group, number in quorum.items()]
-    return [("", quorum)] if isinstance(quorum, int) else []
+    return [("", quorum)] if type(quorum) is int else []
 
 
 def _group_complaints(about: Mapping[str, Any]) -> list[str]:
@@ -114,6 +126,17 @@ def _group_complaints(about: Mapping[str, Any]) -> list[str]:
         for group, times in (most.items() if isinstance(most, dict) else ())
         if type(times) is not int or times < 0
     ]
+
+
+def _subscription_complaints(told: object) -> Iterator[str]:
+    """Yield what is no list of tags: read as nothing, it would subscribe to all of the topic."""
+    for group, topics in told.items() if isinstance(told, dict) else ():
+        if not isinstance(topics, dict):
+            yield f"subscriptions of {group} is {topics!r}; write lists of tags by topic"
+            continue
+        for topic, tags in topics.items():
+            if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+                yield f"subscriptions of {group} to {topic} is {tags!r}; write a list of tags"
 
 
 def _check_back_complaints(told: object) -> list[str]:
@@ -133,13 +156,25 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
     ]
     for name in SHARES:
         ratio = contract.get(name, 0)
-        if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+        if not _is_number(ratio) or not 0 <= ratio <= 1:
             found.append(f"contract.{name} is {ratio!r}; write a number of 0..1")
     for name in TIMES:
         time = contract.get(name, 0)
-        if not isinstance(time, int | float) or time < 0:
+        if not _is_number(time) or time < 0:
             found.append(f"contract.{name} is {time!r}; write a number of milliseconds")
     return found
+
+
+def usable_contract(told: object) -> dict[str, Any]:
+    """Return what run.json's contract says, without bounds that are no numbers."""
+    contract = told if isinstance(told, dict) else {}
+    bounds = {*TIMES, *SHARES}
+    return {n: value for n, value in contract.items() if n not in bounds or _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether a value is a number: yes and no are none, nor what JSON calls NaN."""
+    return type(value) in {int, float} and isfinite(value)  # type: ignore[arg-type]
 
 
 def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:

@@ -127,7 +127,7 @@ def open_history(path: Path) -> History:
     if run_file.exists():
         try:
             history.run = dict(json.loads(run_file.read_text()))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             history.problems.append(f"{run_file}: not a JSON object: {error}")
     history.problems += [f"{run_file}: {line}" for line in odd_members(history.run)]
     history.run = usable_members(history.run)
@@ -138,15 +138,24 @@ def open_history(path: Path) -> History:
         files = _files_of(path, name)
         if files:
             _open_table(history, name, files)
+    if "events" in history.tables and not history.rows("events"):
+        history.problems.append(f"{path / 'tables' / 'events'}: the table events is empty")
     spans = {name: table.span for name, table in history.tables.items() if table.span}
     history.problems += [f"{path / 'tables'}: {line}" for line in unlike_clocks(spans)]
-    recorded = history.run.get("tables")
-    for name in recorded if isinstance(recorded, list) else ():
-        if not _files_of(path, str(name)):
-            history.problems.append(f"the table {name} is missing, and {run_file} names it")
+    history.problems += _absent(history)
     if not history.run.get("run_id"):
         history.named = _find_run_id(history)
     return history
+
+
+def _absent(history: History) -> list[str]:
+    """Return a line for each table that run.json names and that is not there."""
+    recorded, path = history.run.get("tables"), history.path
+    return [
+        f"the table {name} is missing, and {path / 'run.json'} names it"
+        for name in (recorded if isinstance(recorded, list) else ())
+        if not _files_of(path, str(name))
+    ]
 
 
 def _find_run_id(history: History) -> str:

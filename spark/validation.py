@@ -8,6 +8,7 @@ enough, values where they do not. The in-process checker has code of its own for
 Source: spec/proof.md 4.3; the rules are data in `chaos.history.domains`.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +50,9 @@ _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "reconsume_max": ((dict,), "an object: how often messages come again, by group"),
     TOLERANCE: ((int,), "nanoseconds"),
     "check_back": ((dict,), "an object: when producers are asked how a transaction ended"),
+    "run_id": ((str,), "a name"),
+    "topic": ((str,), "the name of a topic"),
+    "group": ((str,), "the name of a group"),
 }
 
 
@@ -174,7 +178,7 @@ def odd_members(run: dict[str, Any]) -> list[str]:
     found = []
     for name, (types, words) in _SHAPES.items():
         value = run.get(name)
-        if value is not None and not isinstance(value, types):
+        if not _has_shape(value, types):
             found.append(f"{name} must be {words}, not {value!r}")
     contract, coverage = run.get("contract"), run.get("coverage")
     if isinstance(run.get(TOLERANCE), int) and not 0 <= run[TOLERANCE] <= TOLERANCE_MAX_NS:
@@ -184,13 +188,14 @@ def odd_members(run: dict[str, Any]) -> list[str]:
     found += [
         f"quorum must be 1 or more, not {number!r}"
         for number in numbers
-        if isinstance(quorum, int | dict) and (not isinstance(number, int) or number < 1)
+        if _has_shape(quorum, (int, dict)) and not _is_count(number or 0, least=1)
+        if quorum is not None
     ]
     if isinstance(coverage, dict):
         found += [
             f"coverage.{kind} must be a number of faults, not {least!r}"
             for kind, least in coverage.items()
-            if not isinstance(least, int) or least < 0
+            if not _is_count(least)
         ]
     if isinstance(contract, dict):
         found += [
@@ -200,13 +205,48 @@ def odd_members(run: dict[str, Any]) -> list[str]:
         ]
         for name in SHARES:
             ratio = contract.get(name, 0)
-            if not isinstance(ratio, int | float) or ratio < 0 or ratio > 1:
+            if not _is_measure(ratio) or ratio > 1:
                 found.append(f"contract.{name} must be 0 to 1, not {ratio!r}")
         for name in TIMES:
             time = contract.get(name, 0)
-            if not isinstance(time, int | float) or time < 0:
+            if not _is_measure(time):
                 found.append(f"contract.{name} must be milliseconds, not {time!r}")
-    return [*found, *_odd_groups(run)]
+    return [*found, *_odd_groups(run), *_odd_tags(run.get("subscriptions")), *_odd_exits(run)]
+
+
+def _has_shape(value: object, types: tuple[type, ...]) -> bool:
+    """Whether a member of run.json can be used; true and false are no numbers."""
+    return value is None or (isinstance(value, types) and not isinstance(value, bool))
+
+
+def _is_count(value: object, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_measure(value: object) -> bool:
+    """Whether a value is a number of at least 0 (JSON of Python's may say NaN, or Infinity)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value >= 0
+
+
+def _odd_tags(told: object) -> Iterator[str]:
+    """Yield the subscriptions that nobody could follow: without one a group gets everything."""
+    groups = told if isinstance(told, dict) else {}
+    for group, topics in groups.items():
+        lists = topics.items() if isinstance(topics, dict) else [("", topics)]
+        for topic, tags in lists:
+            words = isinstance(topics, dict) and isinstance(tags, list)
+            if not words or any(not isinstance(tag, str) for tag in tags):
+                where = ".".join(filter(None, ("subscriptions", group, topic)))
+                yield f"{where} must be tags by topic, in a list each, not {tags!r}"
+
+
+def _odd_exits(run: dict[str, Any]) -> Iterator[str]:
+    exits = run.get("exits")
+    for row in exits if isinstance(exits, list) else ():
+        if not isinstance(row, dict):
+            yield f"exits must be objects with process, exit and log, not {row!r}"
 
 
 def _odd_groups(run: dict[str, Any]) -> Iterator[str]:
@@ -228,9 +268,18 @@ def _odd_groups(run: dict[str, Any]) -> Iterator[str]:
 
 
 def usable_members(run: dict[str, Any]) -> dict[str, Any]:
-    """Return run.json without the members whose shape nobody can use."""
-    return {
+    """Return run.json without the members, and bounds of the contract, that nobody can use."""
+    usable = {
         name: value
         for name, value in run.items()
-        if name not in _SHAPES or value is None or isinstance(value, _SHAPES[name][0])
+        if name not in _SHAPES or _has_shape(value, _SHAPES[name][0])
     }
+    contract = usable.get("contract")
+    if isinstance(contract, dict):
+        bounds = {*TIMES, *SHARES}
+        usable["contract"] = {
+            name: value
+            for name, value in contract.items()
+            if name not in bounds or _is_measure(value)
+        }
+    return usable

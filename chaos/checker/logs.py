@@ -3,8 +3,10 @@
 Source: spec/proof.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries stay).
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from chaos.catalogue.checks import CHECKS
 from chaos.checker.events import find_cut_commits
@@ -16,6 +18,8 @@ Index = tuple[str, int]
 """Raft group and index."""
 Entry = tuple[str, int, int]
 """Raft group, index, term."""
+NAMED_MAX = 1_000
+"""So many committed indexes that no log has are named; the others are counted."""
 
 
 def check_log_matching(history: History) -> Result:
@@ -84,17 +88,18 @@ def check_committed(history: History) -> Result:
         if (words := _describe(history, at, held)) is not None
     ]
     divergent = sum(len(set(held.values())) > 1 for held in views.values())
-    absent = list(_nowhere(history, views))
+    absent, absences = _nowhere(history, views)
     replaced = _replaced(history, views, committed_keys)
     under_replicated = _under_replicated(history, {row["msg_key"] for row in replaced})
     commits = {replica.node: replica.commit_index for replica in history.replicas}
     summary = f"{len(views)} committed entries compared, {divergent} differ"
     if absent:
-        summary += f", {len(absent)} are in no log"
+        summary += f", {absences} are in no log"
     if under_replicated:
         summary += f"; {len(under_replicated)} acknowledged, read, and on no majority any more"
     found += absent + replaced + under_replicated + find_cut_commits(history)
-    return result("A35", found, summary, commit_index=commits, divergent=divergent)
+    made = result("A35", found, summary, commit_index=commits, divergent=divergent)
+    return replace(made, count=made.count + absences - len(absent))
 
 
 def _describe(history: History, at: Index, held: dict[str, Content]) -> str | None:
@@ -117,20 +122,45 @@ def _describe(history: History, at: Index, held: dict[str, Content]) -> str | No
     return None
 
 
-def _nowhere(history: History, views: Collection[Index]) -> Iterator[Row]:
-    """Yield the indexes that a replica calls committed and of which no log has anything."""
-    seen: set[Index] = set()
+def _nowhere(history: History, views: Collection[Index]) -> tuple[list[Row], int]:
+    """Return the indexes that a replica calls committed and of which no log has anything.
+
+    And how many there are: a commit index may be any number, so not each gets a row.
+    """
+    held: dict[str, list[int]] = defaultdict(list)
+    for group, index in sorted(views):
+        held[group].append(index)
+    told: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for replica in history.replicas:
-        if replica.node in history.damaged_nodes or replica.is_plain:
-            continue
-        for index in range(replica.first_index, replica.commit_index + 1):
-            at = (replica.group, index)
-            if at not in views and at not in seen:
-                seen.add(at)
-                explain = f"index {index} is committed on {replica.node} but in no log"
-                yield {"index": index, "node": replica.node, "explain": explain}
+        if replica.node not in history.damaged_nodes and not replica.is_plain:
+            span = (replica.first_index, replica.commit_index + 1, replica.node)
+            told[replica.group].append(span)
+    found: list[Row] = []
+    number = 0
+    for group, spans in sorted(told.items()):
+        reached = 0
+        for first, stop, node in sorted(spans):
+            for low, high in _gaps(held[group], max(first, reached), stop):
+                number += high - low
+                for index in range(low, min(high, low + NAMED_MAX - len(found))):
+                    explain = f"index {index} is committed on {node} but in no log"
+                    found.append({"index": index, "node": node, "explain": explain})
+            reached = max(reached, stop)
     for group in sorted({replica.group for replica in history.replicas if replica.is_plain}):
-        yield from _uncovered(history, group)
+        bytes_lacking = list(_uncovered(history, group))
+        found += bytes_lacking
+        number += len(bytes_lacking)
+    return found, number
+
+
+def _gaps(held: Sequence[int], low: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of ``low..stop`` in which nothing is held; ``held``: in order."""
+    for index in held[bisect_left(held, low) : bisect_left(held, stop)]:
+        if index > low:
+            yield low, index
+        low = index + 1
+    if low < stop:
+        yield low, stop
 
 
 def _uncovered(history: History, group: str) -> Iterator[Row]:

@@ -83,21 +83,25 @@ def check_skips(history: History) -> Result:
     stretches = _polls(history, "A14")
     if isinstance(stretches, Result):
         return stretches
-    firsts: dict[tuple[object, ...], tuple[Reader, Row]] = {
-        (reader[0], *reader[3:], row["queue_offset"]): (reader, row)
-        for reader, rows in stretches.items()
-        for row in rows
-    }
+    # What groups got of each queue, by offset: where offsets are far apart nothing lies between.
+    got: dict[tuple[object, ...], dict[int, tuple[Reader, Row]]] = defaultdict(dict)
+    for reader, rows in stretches.items():
+        for row in rows:
+            got[reader[0], *reader[3:]][row["queue_offset"]] = (reader, row)
+    offsets = {queue: sorted(firsts) for queue, firsts in got.items()}
     found: dict[tuple[object, ...], Row] = {}
     for reader, rows in sorted(stretches.items()):
         last = rows[-1]["t_fetch_inv"]
         kept = sorted(
             (row for row in rows if row["t_fetch_inv"] < last), key=lambda row: row["queue_offset"]
         )
+        queue = (reader[0], *reader[3:])
+        known = offsets[queue]
         for before, row in pairwise(kept):
-            for offset in range(before["queue_offset"] + 1, row["queue_offset"]):
-                where = (reader[0], *reader[3:], offset)
-                other, first = firsts.get(where, (reader, row))
+            since = bisect_right(known, before["queue_offset"])
+            for offset in known[since : bisect_left(known, row["queue_offset"])]:
+                where = (*queue, offset)
+                other, first = got[queue][offset]
                 later = first["t_recv"] > row["t_recv"] + history.clock_tolerance_ns
                 if other[:3] != reader[:3] and later:
                     explain = (

@@ -259,11 +259,22 @@ class _Held:
 
 
 def _value_of(event: Row) -> dict[str, Any]:
-    """Return an event's value, which a table holds as JSON; {} if it is none."""
+    """Return an event's value, which a table holds as JSON; {} if it is none.
+
+    Without names that are no words, and without an assignment whose queues are no numbers.
+    """
     value = event.get("value")
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return {}
+    names = ("consumer", "grp", "topic")
+    told = {name: value[name] for name in names if isinstance(value.get(name), str)}
+    queues = value.get("queues") or []
+    if isinstance(queues, list) and all(type(queue) is int for queue in queues):
+        return told | {"queues": queues}
+    told.pop("topic", None)
+    return told

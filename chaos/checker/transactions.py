@@ -29,13 +29,18 @@ def check_rolled_back(history: History) -> Result:
 
 
 def check_undecided(history: History) -> Result:
-    """A54: a message that was delivered before anybody said that it is committed."""
+    """A54: a message that was delivered before anybody said that it is committed.
+
+    Or of whose transaction nobody said anything at all, where others have their steps on record.
+    """
     said = decisions(history, "A54")
     if isinstance(said, Result):
         return said
     seen = _first_seen(history)
     found = []
-    for key, words in sorted(said.items()):
+    silent = {s["msg_key"] for s in history.sends if s.get("kind") == "txn"} - said.keys()
+    nothing: dict[str, list[Row]] = {"commit": [], "rollback": []}
+    for key, words in sorted((said | dict.fromkeys(silent, nothing)).items()):
         begun = [row["t_inv"] for row in words["commit"]]
         waits = not begun and not words["rollback"]
         if key in seen and (waits or (begun and seen[key] < min(begun))):

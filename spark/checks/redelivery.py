@@ -246,11 +246,21 @@ def _member_events(context: Context) -> list[dict[str, Any]]:
     for row in sorted(rows.collect(), key=lambda row: int(row.t_mono_ns)):
         try:
             value = json.loads(row.value or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             value = {}
-        told = value if isinstance(value, dict) else {}
+        told = _understood(value) if isinstance(value, dict) else {}
         found.append({**told, "f": row.f, "t": row.t_mono_ns, "node": row.node})
     return found
+
+
+def _understood(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what of an event's value is of its type; an odd list of queues assigns nothing."""
+    told = {n: value[n] for n in ("consumer", "grp", "topic") if isinstance(value.get(n), str)}
+    queues = value.get("queues") or []
+    is_list = isinstance(queues, list)
+    if not is_list or any(isinstance(q, bool) or not isinstance(q, int) for q in queues):
+        return {name: word for name, word in told.items() if name != "topic"}
+    return {**told, "queues": queues}
 
 
 def _held(context: Context, members: list[dict[str, Any]]) -> DataFrame | None:

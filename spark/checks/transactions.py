@@ -26,11 +26,13 @@ def check_rolled_back(context: Context) -> CheckResult:
 
 
 def check_undecided(context: Context) -> CheckResult:
-    """Return A54."""
+    """Return A54: also of what was sent in a transaction of which ``txn`` has no step."""
     said = decisions(context, "A54")
     if isinstance(said, CheckResult):
         return said
-    rows = said.join(_seen(context), "msg_key").filter(
+    sent = context.sends.filter("kind = 'txn'").select("msg_key").distinct()
+    known = said.join(sent, "msg_key", "full_outer").na.fill(0, ["commits", "rollbacks"])
+    rows = known.join(_seen(context), "msg_key").filter(
         "commits = 0 and rollbacks = 0 or came < begun"
     )
     explain = text(message_name(), " was delivered before its transaction was committed")

@@ -4,6 +4,7 @@ Both checkers are asked (`test_minimal` here, `tests/unit/chaos/test_minimal`): 
 exactly that check and no other, and nothing in the sound one.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -29,7 +30,7 @@ from tests.spark.generate import (
     plant_term_fall,
     plant_two_leaders,
 )
-from tests.spark.kinds import KIND_VIOLATIONS
+from tests.spark.kinds import KIND_VIOLATIONS, transactions
 from tests.spark.leaders import LEADER_VIOLATIONS
 from tests.spark.serving import SERVICE_VIOLATIONS
 
@@ -227,6 +228,12 @@ def leads_unnamed(run: HistoryBuilder, messages: list[Message]) -> None:
             role="leader", term=35)  # fmt: skip
 
 
+def decided_by_nobody(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A message of a transaction was delivered, and none of its steps is on record."""
+    key = transactions(run).rows["commit/half"]["msg_key"]
+    run.tables["txn"] = [row for row in run.tables["txn"] if row["msg_key"] != key]
+
+
 def queues_read(run: HistoryBuilder, spoil: Callable[[list[dict[str, Any]]], object]) -> None:
     run.with_queues = True
     run.queue_spoils.append(spoil)
@@ -262,6 +269,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "an earlier epoch named": ("A63", "invalid", earlier_epoch_named),
     "acknowledged by another": ("A63", "invalid", acknowledged_by_another),
     "leads and is not named": ("A63", "invalid", leads_unnamed),
+    "decided by nobody": ("A54", "invalid", decided_by_nobody),
     "lost": ("A1", "invalid", lambda r, m: plant_lost(r, m[3])),
     "phantom": ("A5", "invalid", lambda r, m: plant_phantom(r, m[3])),
     "corrupt": ("A6", "invalid", corrupt),
@@ -323,6 +331,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "service": tuple(SERVICE_VIOLATIONS),
     "masters": (
         "two masters of an epoch", "an earlier epoch named", "leads and is not named",
+        "decided by nobody",
     ),
     "an acknowledging stranger": ("acknowledged by another",),
     "ids": ("without an id",),
@@ -345,6 +354,27 @@ def fault_with_a_word_for_a_witness(run: Path) -> None:
     (run / "tables" / "faults").mkdir()
     fault = {"run_id": "a-run", "fault_id": "f", "kind": "kill", "witness": "yes"}
     pq.write_table(pa.Table.from_pylist([fault]), run / "tables" / "faults" / "0.parquet")
+
+
+def member(name: str, value: object) -> foreign.After:
+    """Say something in run.json."""
+
+    def spoil(run: Path) -> None:
+        file = run / "run.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+
+    return spoil
+
+
+def folder_for_run_json(run: Path) -> None:
+    (run / "run.json").unlink()
+    (run / "run.json").mkdir()
+
+
+def no_events(run: Path) -> None:
+    """The table is there, and has no row."""
+    file = run / "tables" / "events" / "part-0.parquet"
+    pq.write_table(pq.read_table(file).slice(0, 0), file)
 
 
 DISHONEST: dict[str, tuple[foreign.After, str]] = {
@@ -379,6 +409,23 @@ DISHONEST: dict[str, tuple[foreign.After, str]] = {
     "tries of no known word": (
         column("sends", "tries", lambda tries: ["OK"] if tries else None), "OK",
     ),
+    "a fetch before all time": (column("deliveries", "t_fetch_inv", lambda _: -1), "t_fetch_inv"),
+    "a call over before all time": (column("deliveries", "t_proc_end", lambda _: -1), "t_proc_end"),
+    "a term below 0": (column("sends", "raft_term", lambda _: -1), "raft_term"),
+    "exits are words": (member("exits", ["n1 died"]), "n1 died"),
+    "a tag in the place of tags": (member("subscriptions", {GROUP: {"orders": "x"}}), "'x'"),
+    "tags of no topic": (member("subscriptions", {GROUP: ["x"]}), "subscriptions"),
+    "a quorum of yes": (member("quorum", value=True), "quorum"),
+    "a bound that is no number": (
+        member("contract", {"recovery_ms_max": float("nan")}), "recovery_ms_max",
+    ),
+    "a tolerance of yes": (member("clock_tolerance_ns", value=True), "clock_tolerance_ns"),
+    "a name that is a list": (member("run_id", ["x"]), "run_id"),
+    "a folder for run.json": (folder_for_run_json, "run.json"),
+    "run.json of a thousand levels": (
+        foreign.run_json('{"a":' * 50_000 + "1" + "}" * 50_000), "run.json",
+    ),
+    "events without rows": (no_events, "events is empty"),
     "a witness that is a word": (fault_with_a_word_for_a_witness, "witness"),
 }  # fmt: skip
 

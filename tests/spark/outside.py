@@ -1,0 +1,57 @@
+"""Histories of somebody who has not read the checkers: odd, and as far as told all right or not.
+
+The in-process checker is asked of all (`tests/unit/chaos/test_outside`), Spark of the odd events.
+Source: spec/proof.md 3.0.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
+
+Spoil = Callable[[HistoryBuilder, list[Message]], None]
+FAR: Final = 1 << 60
+
+
+def far_apart(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Offsets are positions of a file of another system: nothing lies between two of them."""
+    run.with_replicas, run.run["nodes"] = False, []
+    for queue_id in range(run.queues):
+        for _ in range(2):
+            run._offsets["orders", queue_id] += FAR
+            message = run.send(queue_id=queue_id, tries=["ok"], msg_id="far")
+            run.deliver(message)
+
+
+def odd_assignments(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Events of consumers whose values are of other types than ours."""
+    values: tuple[object, ...] = (
+        [1],
+        "word",
+        {"consumer": ["c0"], "topic": "orders", "queues": [0]},
+        {"consumer": "c0", "topic": "orders", "queues": 5},
+        {"consumer": "c0", "topic": "orders", "queues": ["0", "1"]},
+        {"consumer": 5, "grp": {"a": 1}, "topic": "orders", "queues": [0]},
+    )
+    again = run.send(queue_id=0, tries=["ok"], msg_id="again")
+    run.deliver(again)
+    for idx, value in enumerate(values, start=2):
+        run.add("events", idx=idx, type="info", f="rebalance", role="consumer", node="c0",
+                value=json.dumps(value), t_mono_ns=run.clock)  # fmt: skip
+    run.add("acks", grp=GROUP, kind="nack", msg_key=again.key, delay_ms=0, reconsume=0,
+            t_inv=run.clock + 6 * MS, t_cmp=run.clock + 6 * MS, outcome="ok")  # fmt: skip
+    run.deliver(again, is_retry=True, reconsume=1, after=20 * MS)
+
+
+def committed_without_end(run: HistoryBuilder, messages: list[Message]) -> None:
+    """One node calls more committed than anybody could name."""
+    run.commits["n1"] = FAR
+
+
+ODD: Final[dict[str, tuple[Spoil, dict[str, int]]]] = {
+    "offsets far apart": (far_apart, {}),
+    "odd assignments": (odd_assignments, {}),
+    "committed without end": (committed_without_end, {"A35": FAR - 11}),
+}
+"""What is odd, and how many anomalies of which check it has."""

@@ -1,0 +1,18 @@
+"""The Spark job: what others write, by somebody who has not read the checks."""
+
+from tests.spark.minimal import write_minimal
+from tests.spark.outside import ODD
+from tests.spark.reports import SPARK_MARKS, alarms, report_of
+from tests.spark.spoiled import differences
+
+pytestmark = SPARK_MARKS
+ASKED = ("A9", "A14", "A15", "A35", "A48")
+
+
+def test_odd_values_of_events_are_judged_for_what_they_are(session, tmp_path):
+    spoil, wanted = ODD["odd assignments"]
+    run = write_minimal(spoil, tmp_path)
+    report = report_of(session, run, tmp_path, only=ASKED)
+    assert alarms(report) == wanted, report.verdict.reasons
+    compared = [line for line in differences(run, report) if line.split()[0] in ASKED]
+    assert compared == []
