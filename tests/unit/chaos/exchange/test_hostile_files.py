@@ -126,7 +126,7 @@ def test_what_is_no_file_is_passed_over(tmp_path):
     ("told", "said"),
     [
         ('time = ["ns"]', "time is in"),
-        ("run = { topic = 2020-01-01 }", "cannot be written to run.json"),
+        ("run = { contract = { since = 2020-01-01 } }", "cannot be written to run.json"),
         ("x = " + "[" * 3_000 + "]" * 3_000, "not TOML"),
         ("x = " + "9" * 5_000, "not TOML"),
     ],
@@ -138,7 +138,7 @@ def test_odd_mappings_are_refused(told, said):
 
 def test_planted_trust_in_settings_of_a_run_is_found():
     with planted(HARNESS_BUGS["run-settings-of-any-type"]):
-        parse_mapping("run = { topic = 2020-01-01 }" + MAPPING, "m.toml")
+        parse_mapping("run = { contract = { since = 2020-01-01 } }" + MAPPING, "m.toml")
 
 
 def test_a_mapping_has_an_end(tmp_path, capsys):
