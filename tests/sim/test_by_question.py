@@ -1,4 +1,7 @@
-"""Which planted bugs stand for which question: tables of docs/simulation.md, and their seeds."""
+"""Which planted bugs stand for which question: tables of docs/simulation.md, and their seeds.
+
+And which of them runs on processes have shown: the table of docs/chaos.md.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.scenarios.library import shipped
 from mutants.patches import MUTANTS
 
 ROOT = Path(__file__).parents[2]
@@ -16,16 +20,17 @@ QUESTIONS = [f"A{number}" for number in (*range(10, 15), *range(16, 30))]
 KNOWN: dict[str, dict[str, object]] = json.loads((ROOT / "tests/sim/known_seeds.json").read_text())
 
 
-def table(head: str) -> dict[str, list[str]]:
-    """Return the rows of a table of the page: the names of bugs by the first cell."""
-    page = (ROOT / "docs/simulation.md").read_text()
-    rows = page.partition(f"| {head} |")[2].partition("\n\n")[0].splitlines()[2:]
+def table(head: str, page: str = "simulation") -> dict[str, list[str]]:
+    """Return the rows of a table of a page: the names of bugs by the first cell."""
+    text = (ROOT / f"docs/{page}.md").read_text()
+    rows = text.partition(f"| {head} |")[2].partition("\n\n")[0].splitlines()[2:]
     assert rows, head
     cells = [row.strip("|").split(" | ", 1) for row in rows]
     return {cell.strip(): re.findall(r"`([a-z0-9-]+)`", rest) for cell, rest in cells}
 
 
 BY_QUESTION = table("question")
+ON_PROCESSES = table("question of processes", "chaos")
 FROM_OUTSIDE = table("bug of somebody else's")
 
 
@@ -42,6 +47,12 @@ def test_two_bugs_at_least_stand_for_each_question(question: str) -> None:
 def test_what_an_oracle_finds_under_a_question_stands_for_it(question: str) -> None:
     found = {name for name, row in KNOWN.items() if str(row["oracle"]).startswith(f"{question} ")}
     assert found <= set(BY_QUESTION[question])
+
+
+def test_each_bug_of_a_question_was_tried_on_processes_or_is_named_as_not() -> None:
+    scenarios = set(shipped())
+    named = {question: sorted(set(bugs) - scenarios) for question, bugs in ON_PROCESSES.items()}
+    assert named == {question: sorted(bugs) for question, bugs in BY_QUESTION.items()}
 
 
 def test_bugs_from_outside_are_planted_and_found() -> None:
