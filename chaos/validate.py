@@ -174,7 +174,7 @@ def usable_contract(told: object) -> dict[str, Any]:
 
 def _is_number(value: object) -> bool:
     """Tell whether a value is a number: yes and no are none, nor what JSON calls NaN."""
-    return type(value) in {int, float} and isfinite(value)  # type: ignore[arg-type]
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:
