@@ -174,7 +174,9 @@ def usable_contract(told: object) -> dict[str, Any]:
 
 def _is_number(value: object) -> bool:
     """Tell whether a value is a number: yes and no are none, nor what JSON calls NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:

@@ -225,9 +225,9 @@ def _is_count(value: object, least: int = 0) -> bool:
 
 def _is_measure(value: object) -> bool:
     """Whether a value is a number of at least 0 (JSON of Python's may say NaN, or Infinity)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value >= 0
+    if isinstance(value, float):
+        return math.isfinite(value) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _odd_tags(told: object) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """The in-process checker: what others write, by somebody who has not read the checks."""
 
+import json
+
 import pytest
 
 from chaos.checker import check_history
 from chaos.load import load_history
+from chaos.validate import complaints_about
 from tests.spark.minimal import write_minimal
 from tests.spark.outside import ODD
 
@@ -26,3 +29,20 @@ def test_log_of_a_format_that_nobody_knows_is_a_problem(tmp_path):
     assert found.exit_code == 2
     assert "n1: needs meta.json" in found.results["A48"].summary
     assert "'rocks'" in found.results["A48"].summary
+
+
+@pytest.mark.parametrize(
+    ("bound", "is_fine"),
+    [
+        ("1", True),
+        ("0.5", True),
+        ("9" * 400, True),
+        ("1e999", False),
+        ("NaN", False),
+        ("true", False),
+    ],
+)
+def test_bound_is_a_number_of_any_size(bound, is_fine):
+    """No float holds some of the numbers that JSON has."""
+    about = json.loads(f'{{"contract": {{"recovery_ms_max": {bound}}}}}')
+    assert (not complaints_about(about)) is is_fine
