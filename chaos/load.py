@@ -135,6 +135,9 @@ def read_about(run: Path, problems: list[str]) -> dict[str, Any]:
     path = run / "run.json"
     if not path.exists():
         return {}
+    if not path.is_file():  # nobody may ever write into a pipe
+        problems.append(f"{path}: not a JSON object: not a file")
+        return {}
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -166,10 +166,10 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
 
 
 def usable_contract(told: object) -> dict[str, Any]:
-    """Return what run.json's contract says, without bounds that are no numbers."""
+    """Return what run.json's contract says, without bounds that are no numbers of at least 0."""
     contract = told if isinstance(told, dict) else {}
     bounds = {*TIMES, *SHARES}
-    return {n: value for n, value in contract.items() if n not in bounds or _is_number(value)}
+    return {n: v for n, v in contract.items() if n not in bounds or (_is_number(v) and v >= 0)}
 
 
 def _is_number(value: object) -> bool:

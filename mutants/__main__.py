@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_of_clients(ALL[name]) == is_worker:
         ALL[name]()
         sys.stderr.write(f"mutant planted: {name}\n")
+    else:
+        of = "brokers" if is_worker else "clients"
+        sys.stderr.write(f"not planted here, since it is of {of}: {name}\n")
     if is_worker:
         worker = importlib.import_module(rest[0])
         sys.argv = rest

@@ -124,7 +124,9 @@ def open_history(path: Path) -> History:
         raise FileNotFoundError(f"{path} is no recorded run: it has neither run.json nor tables")
     history = History(path=path, run={})
     run_file = path / "run.json"
-    if run_file.exists():
+    if run_file.exists() and not run_file.is_file():  # nobody may ever write into a pipe
+        history.problems.append(f"{run_file}: not a JSON object: not a file")
+    elif run_file.exists():
         try:
             history.run = dict(json.loads(run_file.read_text()))
         except (OSError, ValueError, TypeError, RecursionError) as error:

@@ -1,12 +1,13 @@
 """The in-process checker: what others write, by somebody who has not read the checks."""
 
 import json
+import os
 
 import pytest
 
 from chaos.checker import check_history
 from chaos.load import load_history
-from chaos.validate import complaints_about
+from chaos.validate import complaints_about, usable_contract
 from tests.spark.minimal import write_minimal
 from tests.spark.outside import ODD
 
@@ -46,3 +47,11 @@ def test_bound_is_a_number_of_any_size(bound, is_fine):
     """No float holds some of the numbers that JSON has."""
     about = json.loads(f'{{"contract": {{"recovery_ms_max": {bound}}}}}')
     assert (not complaints_about(about)) is is_fine
+
+
+def test_bound_below_zero_and_run_json_that_is_a_pipe_are_refused(tmp_path):
+    assert usable_contract({"redelivery_ratio_max": -1, "late_ms_max": 5}) == {"late_ms_max": 5}
+    run = write_minimal(None, tmp_path)
+    (run / "run.json").unlink()
+    os.mkfifo(run / "run.json")
+    assert "not a file" in check_history(load_history(run)).results["A48"].summary
