@@ -25,7 +25,7 @@ ATTACKED: Final = (
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",
         plant=patch(
             "ledgermq.runtime.regular:check_replaced",
-            ('in (".tmp", ".bak", ".bak.tmp"):', "in ():"),
+            ("for suffix in suffixes:", "for suffix in ():"),
         ),
     ),
     Mutant(
@@ -34,7 +34,7 @@ ATTACKED: Final = (
         source="A forged route to many brokers, each of which sends 15 MiB of an answer and stops.",
         plant=patch(
             "ledgermq.remoting.transport.client:RemotingClient.on_receive_bytes",
-            ("self._receive_bytes > self._config.receive_bytes_max", "False"),
+            ("slowest = slowest_sender(self._open.values())", "return"),
         ),
     ),
     Mutant(

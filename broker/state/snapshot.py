@@ -23,7 +23,7 @@ import msgspec
 from broker.state.steps import at_once, drop_steps
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from ledgermq.runtime.regular import check_replaced
+from ledgermq.runtime.regular import KEPT, check_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -102,7 +102,8 @@ class Snapshot:
     def _check_replaced(self) -> None:
         """Refuse a directory in which no table could be saved. Errors: `FatalError`, `OSError`."""
         names = (_INDEX_FILE, *self._tables)
-        check_replaced(self._disk.size, *(f"{self._directory}/{name}" for name in names))
+        paths = (f"{self._directory}/{name}" for name in names)
+        check_replaced(self._disk.size, *paths, suffixes=KEPT)
 
     def _maybe_read_index(self) -> _AppliedIndex | None:
         """Return what is said of the tables. Errors: `OSError`."""

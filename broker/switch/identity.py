@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import check_replaced
 
 if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
@@ -36,6 +37,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 def load_identity(directory: str, disk: Disk, cluster: str, name: str) -> Identity | None:
     """Return what a directory says, None if it says nothing yet. Errors: `FatalError`."""
     path = f"{directory}/{IDENTITY_FILE}"
+    check_replaced(disk.size, path)
     try:
         data = disk.read(path)
         if data is None:

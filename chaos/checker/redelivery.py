@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 from chaos.checker.model import IDLE, INVALID, UNKNOWN, VALID, History, Result, Row, is_copy, result
+from chaos.history.domains import QUEUES_MAX
 
 MEMBERS_NS = 6_000_000_000
 """How far from a change of the members the earlier delivery may lie: members learn of a change one
@@ -274,7 +275,7 @@ def _value_of(event: Row) -> dict[str, Any]:
     names = ("consumer", "grp", "topic")
     told = {name: value[name] for name in names if isinstance(value.get(name), str)}
     queues = value.get("queues") or []
-    if isinstance(queues, list) and all(type(queue) is int for queue in queues):
+    if isinstance(queues, list) and all(type(q) is int and 0 <= q < QUEUES_MAX for q in queues):
         return told | {"queues": queues}
     told.pop("topic", None)
     return told

@@ -149,6 +149,8 @@ ASKED_WITHIN_NS: Final = 5_000_000_000
 EARLY_NS: Final = 10_000_000
 """How much sooner than told something may come again: brokers count in milliseconds, and their
 clock may be set forward a little meanwhile."""
+QUEUES_MAX: Final = 1 << 31
+"""Numbers of queues lie below it: RocketMQ has 32 bits for them."""
 LETTERS_MORE: Final = 3
 """How many more dead letters there may be of a refusal whose answer may be lost: a message is given
 back by a request and by a send, each to an old and to a new leader."""

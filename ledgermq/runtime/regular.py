@@ -6,7 +6,7 @@ ours are refused before anything waits for them or takes memory. So are those th
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ledgermq.runtime.errors import FatalError
@@ -33,14 +33,21 @@ def check_small(fd: int, path: str) -> None:
         raise
 
 
-def check_replaced(size: Callable[[str], int | None], *paths: str) -> None:
+REPLACED: Final = (".tmp",)
+"""Whoever replaces a file writes this name of it first."""
+KEPT: Final = (".tmp", ".bak", ".bak.tmp")
+"""And who keeps what was there before writes these, too."""
+
+
+def check_replaced(
+    size: Callable[[str], int | None], *paths: str, suffixes: Sequence[str] = REPLACED
+) -> None:
     """Refuse at a start what would end the process at its first save. Errors: `FatalError`.
 
-    Whoever replaces a file writes another name first, and may keep what was there under a third.
     ``size`` is that of a `Disk`.
     """
     for path in paths:
-        for suffix in (".tmp", ".bak", ".bak.tmp"):
+        for suffix in suffixes:
             try:
                 size(path + suffix)
             except OSError as error:

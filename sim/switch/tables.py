@@ -58,6 +58,8 @@ class SwitchTables(PairTables):
         super().__init__(replicas, now_ns)
         self._replicas = replicas
         self.settled: dict[Offset, Settled] = {}
+        self._forgotten: dict[Offset, int] = {}
+        """Position of the last record that has an offset forgotten."""
         self._asks: dict[Offset, list[Ask]] = defaultdict(list)
         self._seen: dict[str, tuple[object, int]] = {}
         """By master: its broker, and how many changes its tables had when they were looked at."""
@@ -81,16 +83,24 @@ class SwitchTables(PairTables):
         if kind == "forget-offsets":
             for name, queue_ids in content["offsets"].items():
                 for queue_id in queue_ids:
-                    self.settled.pop(_key_of(name, queue_id), None)
+                    self._forget(_key_of(name, int(queue_id)), position)
             return
         for name, rows in content.items():
             for queue_id, offset in rows.items():
                 self._settle(_key_of(name, int(queue_id)), offset, position)
 
+    def _forget(self, key: Offset, position: int) -> None:
+        self._forgotten[key] = max(position, self._forgotten.get(key, -1))
+        known = self.settled.get(key)
+        if known is not None and known.position < position:
+            del self.settled[key]
+
     def _settle(self, key: Offset, offset: int, position: int) -> None:
         known = self.settled.get(key)
         if known is not None and known.position >= position:
             return  # another broker counts the same
+        if self._forgotten.get(key, -1) > position:
+            return  # a broker that lags counts what the others have forgotten
         now_ns = self._now_ns()
         asked = [one.at_ns for one in self._asks[key] if one.offset == offset]
         since_ns = max(asked, default=now_ns - UNASKED_NS)
@@ -135,6 +145,7 @@ class SwitchTables(PairTables):
         if replicas.excused != self._excused:  # what was lost is as if it had never been
             self._excused = replicas.excused
             self.settled.clear()
+            self._forgotten.clear()
         group = replicas.decisions.group
         is_last = group is not None and broker.epoch == group.master_epoch
         return is_last and broker.is_master and broker.is_up and broker.running._started

@@ -18,6 +18,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.history.domains import QUEUES_MAX
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
 from spark.history import few_rows
@@ -258,7 +259,7 @@ def _understood(value: dict[str, Any]) -> dict[str, Any]:
     told = {n: value[n] for n in ("consumer", "grp", "topic") if isinstance(value.get(n), str)}
     queues = value.get("queues") or []
     is_list = isinstance(queues, list)
-    if not is_list or any(isinstance(q, bool) or not isinstance(q, int) for q in queues):
+    if not is_list or not all(type(q) is int and 0 <= q < QUEUES_MAX for q in queues):
         return {name: word for name, word in told.items() if name != "topic"}
     return {**told, "queues": queues}
 

@@ -179,6 +179,31 @@ def test_without_that_each_takes_a_buffer() -> None:
     run(test)
 
 
+class LargeServer(HostileServer):
+    """Answers with 600 KB, as a pull may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers[105] = lambda request: said(request, body=bytes(600_000))
+
+
+def test_idle_connections_give_back_what_they_read_into() -> None:
+    """None of them did wrong, so none is closed."""
+
+    async def test() -> None:
+        client = RemotingClient(config=TransportConfig(receive_bytes_max=2 * MIB))
+        async with contextlib.AsyncExitStack() as stack:
+            servers = [await stack.enter_async_context(LargeServer()) for _ in range(12)]
+            for one in servers * 2:
+                answer = await client.request(one.addr, RemotingCommand(105), 5_000)
+                assert len(answer.body) == 600_000
+            assert len(client._open) == len(servers)
+            assert sum(one.receive_bytes for one in client._open.values()) <= 2 * MIB
+            await client.close()
+
+    run(test)
+
+
 BAD_OFFSETS = {
     "9" * 19: BY_TESTS["client-takes-any-number"],
     str(2**63): BY_TESTS["client-takes-any-number"],

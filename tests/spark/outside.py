@@ -32,6 +32,8 @@ def odd_assignments(run: HistoryBuilder, messages: list[Message]) -> None:
         {"consumer": ["c0"], "topic": "orders", "queues": [0]},
         {"consumer": "c0", "topic": "orders", "queues": 5},
         {"consumer": "c0", "topic": "orders", "queues": ["0", "1"]},
+        {"consumer": "c0", "topic": "orders", "queues": [1 << 40]},
+        {"consumer": "c0", "topic": "orders", "queues": [10**30, -1]},
         {"consumer": 5, "grp": {"a": 1}, "topic": "orders", "queues": [0]},
     )
     again = run.send(queue_id=0, tries=["ok"], msg_id="again")

@@ -132,7 +132,11 @@ class RemotingClient(RequestDispatcher):
         if connection.id not in self._open:
             return
         self._receive_bytes += more
-        if self._receive_bytes > self._config.receive_bytes_max and more > 0:
+        most = self._config.receive_bytes_max
+        if self._receive_bytes > most and more > 0:
+            for one in list(self._open.values()):  # nobody sweeps the idle ones of a client
+                one.shrink()
+        if self._receive_bytes > most and more > 0:
             slowest = slowest_sender(self._open.values())
             taken = self._receive_bytes
             self.on_closed(slowest)

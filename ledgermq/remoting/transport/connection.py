@@ -237,10 +237,8 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._closing:
             return
-        _log.warning(
-            "event=connection_closed remote=%s:%d local_port=%d reason=%r",
-            self.remote[0], self.remote[1], self.local[1], reason,
-        )  # fmt: skip
+        told = (*self.remote, self.local[1], reason)
+        _log.warning("event=connection_closed remote=%s:%d local_port=%d reason=%r", *told)
         self.closed = self._closing = True
         transport.abort()
 
@@ -251,12 +249,16 @@ class Connection(asyncio.BufferedProtocol):
         self._partial_sweeps = self._partial_sweeps + 1 if waits else 0
         self._touched = self.saw_frame = False
         if self.quiet_sweeps:
-            self._decoder.shrink()
-            self._note_buffer()
+            self.shrink()
         if self._partial_sweeps >= IDLE_SWEEPS:
             self.abort(f"half a frame ({self._decoder.partial_bytes} bytes) for too long")
         elif self.quiet_sweeps >= IDLE_SWEEPS:
             self.close("idle")
+
+    def shrink(self) -> None:
+        """Give back the buffer of a connection on which nothing is under way."""
+        self._decoder.shrink()
+        self._note_buffer()
 
     # asyncio.BufferedProtocol
 

@@ -40,7 +40,8 @@ TURN_MS_MAX: Final = Limit(
     "the rest waits for a later turn; these go round addresses, then round their connections",
 )  # fmt: skip
 RECEIVE_BYTES_MAX: Final = Limit(
-    256 * 1024 * 1024, "buffers for frames that come in", Unit.BYTES, Scope.PROCESS,
+    256 * 1024 * 1024, "buffers of a server, or of a client, for frames that come in",
+    Unit.BYTES, Scope.PROCESS,
     "the connection with the largest part of a frame is closed",
 )  # fmt: skip
 WRITE_PAUSE_BYTES: Final = Limit(

@@ -4,6 +4,7 @@ from typing import Final
 
 from ledgermq.runtime.disk import Disk
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.regular import check_replaced
 from store.ha.switch.epochs import (
     EPOCH_FILE,
     BadEpochs,
@@ -25,6 +26,7 @@ class EpochFile:
 
     def load(self) -> None:
         """Read the file, if there is one. Errors: `FatalError`."""
+        check_replaced(self._disk.size, self.path)
         try:
             data = self._disk.read(self.path)
             self.epochs = () if data is None else decode_epochs(data)

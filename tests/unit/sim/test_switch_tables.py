@@ -22,7 +22,8 @@ class World:
     """Two brokers; ``a0`` is the master of epoch 1."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(module, "properties_of", lambda data: {"KIND": "offset"})
+        self.kind = "offset"
+        monkeypatch.setattr(module, "properties_of", lambda data: {"KIND": self.kind})
         monkeypatch.setattr(module, "body_of", lambda data: data[module.ENTRY_HEADER_BYTES :])
         self.now_ns = 0
         self.brokers = {name: self.broker(name) for name in ("a0", "a1")}
@@ -50,6 +51,12 @@ class World:
         self.now_ns += NS_PER_S
         text = json.dumps({"orders@readers": {"0": offset}}).encode()
         self.oracle.on_counted(position, SimpleNamespace(data=text))
+
+    def forget(self, position):
+        self.kind = "forget-offsets"
+        text = json.dumps({"offsets": {"orders@readers": [0]}}).encode()
+        self.oracle.on_counted(position, SimpleNamespace(data=text))
+        self.kind = "offset"
 
     def apply(self, offset, name="a0"):
         text = b'{"orders@readers":{"0":%d}}' % offset
@@ -136,3 +143,20 @@ def test_a_slave_ahead_of_its_log_is_found(world):
     world.apply(11, "a1")
     with pytest.raises(Violation, match="a1 knows offset 11"):
         world.oracle.on_event("a1")
+
+
+def test_what_is_forgotten_stays_so_when_a_slave_counts_it_later(world):
+    world.ask(5)
+    world.count(5, 100)
+    world.forget(200)
+    world.count(5, 100)  # of a slave that lags
+    world.oracle.on_told("a0", KEY, None)
+
+
+def test_a_slave_that_lags_forgets_nothing_newer(world):
+    world.ask(5)
+    world.forget(200)
+    world.count(5, 300)
+    world.forget(200)
+    with pytest.raises(Violation, match="at 300"):
+        world.oracle.on_told("a0", KEY, None)

@@ -10,6 +10,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.state.shared_snapshot import SharedSnapshot
 from broker.state.snapshot import Snapshot
+from broker.switch.identity import IDENTITY_FILE, load_identity
 from broker.tables import Tables
 from dledger.storage.state_files import REPLACED, claim_directory
 from ledgermq.runtime.disk import RealDisk
@@ -19,6 +20,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.journal import SyncedJournal
 from namesrv.kv_config import KvConfig
+from store.ha.switch.epoch_file import EPOCH_FILE, EpochFile
 from store.index.marks import INDEX_FILE
 from store.recovery.checkpoint import CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE
 from store.recovery.loading import Loading
@@ -57,6 +59,14 @@ def controller(path: Path) -> object:
     return SyncedJournal(RealDisk(), str(path))
 
 
+def epochs(path: Path) -> object:
+    return EpochFile(str(path), RealDisk()).load()
+
+
+def switched(path: Path) -> object:
+    return load_identity(str(path), RealDisk(), "C", "b")
+
+
 TABLES = ("topics.json", "consumerOffset.json", "appliedIndex.json")
 STORE = (CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE, INDEX_FILE)
 CASES = [
@@ -67,6 +77,8 @@ CASES = [
     (name_server, "kvConfig.json.tmp"),
     (controller, "vote.tmp"),
     (controller, "snapshot.tmp"),
+    (epochs, f"{EPOCH_FILE}.tmp"),
+    (switched, f"{IDENTITY_FILE}.tmp"),
 ]
 
 
@@ -95,3 +107,10 @@ def test_files_that_a_crash_left_there_are_no_hindrance(tmp_path: Path) -> None:
     for name in ("topics.json.bak", "topics.json.tmp", "appliedIndex.json.tmp"):
         (tmp_path / name).write_bytes(b"half a file")
     assert tables_of_a_group(tmp_path) == -1
+
+
+@pytest.mark.parametrize("start", [name_server, controller, replica])
+def test_a_backup_that_nothing_writes_is_no_hindrance(tmp_path: Path, start: Start) -> None:
+    for name in ("kvConfig.json.bak", "snapshot.bak", "currterm.bak"):
+        (tmp_path / name).mkdir()
+    start(tmp_path)
