@@ -25,7 +25,7 @@ from chaos.scenario import (
 from chaos.workload.worker import WorkerSpec
 
 PROCESSES_PER_WORKER = 10_000
-FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 71, 91
+FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 101, 201
 """Numbers of workers by role."""
 MEMBERS_MAX = 3
 """Of a group beside the main one."""

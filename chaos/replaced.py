@@ -75,11 +75,17 @@ class Replaceable:
             successor = msgspec.structs.replace(successor, continues=spec.instance)
         await self._parts.workers.start(_program_of(role), [successor])
 
-    async def join(self) -> str | None:
-        """Let one more member of the main group come."""
-        if self._next[CONSUMER] > _LAST[CONSUMER]:
+    async def join(self, role: str) -> str | None:
+        """Let one more member of the main or of the orderly group come."""
+        numbers = _numbers_of(role)
+        if self._next[numbers] > _LAST[numbers]:
             return None
-        spec = member(self._parts.plan, self._take_number(CONSUMER) - FIRST_CONSUMER)
+        worker = self._take_number(numbers)
+        if role == CONSUMER:
+            spec = member(self._parts.plan, worker - FIRST_CONSUMER)
+        else:
+            beside = self._living(role)[0]
+            spec = self._as(beside, f"{beside.group}-{worker}", worker)
         await self._parts.workers.start(CONSUMER, [spec])
         return spec.name
 

@@ -96,10 +96,10 @@ CAST = Group(
     joins_s=(0.0, 0.0),
     suspend_ms=3_000,
 )
-DELAYS_MS = (1_000, 2_000, 1_000, 2_000, *[3_000] * 14)
+DELAYS_MS = (1_000, 2_000, 1_000, 2_000, *[3_000] * 13, 9_000)
 """How long each level waits, 1 first. What is refused climbs from the third."""
-DELAY_LEVELS = (1, 2, 5)
-"""In turn, of the messages that are sent to wait."""
+DELAY_LEVELS = (1, 2, 5, 18)
+"""In turn, of the messages that are sent to wait; who is woken for the last alone is late."""
 CHECK_BACK = {"after_ms": 2_000, "interval_ms": 500, "max": 15}
 """When the brokers ask how a transaction ended, how often, and how many times at the most."""
 TRANSACTIONS = {

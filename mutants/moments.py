@@ -76,20 +76,6 @@ MOMENTS: Final = (
         ),
     ),
     Mutant(
-        name="unlocked-before-its-commit",
-        breaks="A queue is unlocked before its offset is committed: who takes it begins too early.",
-        source="RocketMQ RebalancePushImpl.removeUnnecessaryMessageQueue: persist, then unlock.",
-        plant=patch(
-            "ledgermq.client.assignment:Assignment._release",
-            (
-                "    await self._commit(held, Claim.NONE)\n",
-                "    if host.locks is not None:\n"
-                "        await host.locks.give_back([queue])\n"
-                "    await self._commit(held, Claim.NONE)\n",
-            ),
-        ),
-    ),
-    Mutant(
         name="own-end-acknowledged",
         breaks="Who gets an append again acknowledges its own end: entries the leader never saw.",
         source="Raft paper 5.3 and Figure 2: a follower answers for what matches its leader's log.",

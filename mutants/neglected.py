@@ -101,15 +101,6 @@ NEGLECTED: Final = (
         plant=patch("ledgermq.client.polled:Polled.take", ("if one.queue in paused:", "if False:")),
     ),
     Mutant(
-        name="kept-counts-as-finished",
-        breaks="What a listener wants again, and a broker refuses to take back, is committed past.",
-        source="RocketMQ ConsumeMessageConcurrentlyService: what is not sent back stays.",
-        plant=patch(
-            "ledgermq.client.consume:ConsumeService._hand_back",
-            ("kept.append(message)", "process_queue.finish([message])"),
-        ),
-    ),
-    Mutant(
         name="clean-end-stays-noted",
         breaks="A store that has ended in good order is taken for one after each crash to come.",
         source="RocketMQ `abort`, which is there while a store is open.",

@@ -63,13 +63,4 @@ RETRIES: Final = (
             ),
         ),
     ),
-    Mutant(
-        name="client-kept-message-forgotten",
-        breaks="A message that no broker took back counts as consumed.",
-        source="ConsumeMessageConcurrentlyService: what could not be sent back is kept.",
-        plant=patch(
-            "ledgermq.client.consume:ConsumeService._hand_back",
-            ("kept.append(message)", "process_queue.finish([message])"),
-        ),
-    ),
 )

@@ -25,8 +25,8 @@ from chaos.checker.model import (
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
-Refusal = tuple[str, str, int, int, int, int]
-"""Group, topic, queue, offset, message, and when it was refused."""
+Refusal = tuple[str, str, int, int, int, int, bool]
+"""Group, topic, queue, offset, message, when it was refused, whether it is owed all the same."""
 Reader = tuple[str, str, int, str, int, int]
 """Group, consumer, generation, topic, epoch, queue: one stretch of reading forwards."""
 POLLED = ("consumer", "generation", "t_fetch_inv")
@@ -216,9 +216,10 @@ def _overtaking(sends: Sequence[Row], rows: Sequence[Row], may_differ: int) -> I
 
 
 def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield refused messages that came again only after one that lies behind them in their queue.
+    """Yield refused messages that came again only after one that lies behind them, or never.
 
-    What never came again is A27's, and what was refused for the last time is passed over by rights.
+    What was refused for the last time is passed over by rights: where nobody says how often that
+    may be, only what was refused for the first time is owed. A27 asks where a queue is drained.
     """
     calls: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
     again: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -232,18 +233,21 @@ def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
     for begun in calls.values():
         begun.sort()
     reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if a["kind"] == "reset"}
-    for grp, topic, queue_id, at, key, t in sorted(_refusals(history)):
+    for grp, topic, queue_id, at, key, t, is_owed in sorted(_refusals(history)):
         times = again.get((grp, key), [])
         came = bisect_right(times, t)
         begun = calls.get((grp, topic, queue_id), [])
-        if came == len(times) or (grp, topic, queue_id) in reset:
+        is_never = came == len(times)
+        if (is_never and not is_owed) or (grp, topic, queue_id) in reset:
             continue
         since = bisect_right(begun, (t + 2 * history.clock_tolerance_ns, 1 << 62))
-        past = [offset for _, offset in begun[since : bisect_left(begun, (times[came],))]]
+        until = len(begun) if is_never else bisect_left(begun, (times[came],))
+        past = [offset for _, offset in begun[since:until]]
         if max(past, default=-1) > at:
+            then = "and it never came again" if is_never else "before it came again"
             explain = (
                 f"{grp} refused message {key} at {topic}/{queue_id}@{at}, and was given "
-                f"@{max(past)} before it came again"
+                f"@{max(past)} {then}"
             )
             yield {"msg_key": key, "explain": explain}
 
@@ -260,5 +264,5 @@ def _refusals(history: History) -> set[Refusal]:
             continue
         if all(ack.get(name) is not None for name in names):
             grp, topic, queue_id, at, key, t = (ack[name] for name in names)
-            found.add((grp, topic, queue_id, at, key, t))
+            found.add((grp, topic, queue_id, at, key, t, most is not None or times == 0))
     return found

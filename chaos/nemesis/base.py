@@ -33,8 +33,8 @@ class Clients(Protocol):
         """Let another one take its place; return when it works."""
         ...
 
-    async def join(self) -> str | None:
-        """Let one more consumer join the main group; return its name, None if there were enough."""
+    async def join(self, role: str) -> str | None:
+        """Let one more ``consumer`` or ``orderly`` member come; return its name, if one may."""
         ...
 
     async def leave(self, name: str) -> int:

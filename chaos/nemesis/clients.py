@@ -70,17 +70,22 @@ class ClientKill:
 
 
 class Storm:
-    """One more consumer joins the main group and leaves it, again and again: all rebalance."""
+    """One more consumer joins its group and leaves it, again and again: all rebalance."""
 
     kind = "rebalance_storm"
 
-    def __init__(self, setting: Setting, *, stay_ms: float, away_ms: float) -> None:
-        """Errors: ClusterFailed if the run has no clients."""
+    def __init__(
+        self, setting: Setting, *, stay_ms: float, away_ms: float, role: str = "consumer"
+    ) -> None:
+        """Storm a group. Errors: ClusterFailed if the run has none of that role."""
         if setting.clients is None:
             raise ClusterFailed("rebalance_storm: this run has no clients")
-        self.targets = ("consumers",)
+        if not setting.clients.running(role):
+            raise ClusterFailed(f"rebalance_storm: no {role} runs beside which one could come")
+        self.targets = (f"{role}s",)
         self.witness = Witness(probe="consumers before, comings and goings, consumers afterwards")
         self._clients = setting.clients
+        self._role = role
         self._stay_s, self._away_s = stay_ms / 1000, away_ms / 1000
         self._over = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -93,7 +98,7 @@ class Storm:
 
     async def probe_before(self) -> None:
         """Count who consumes."""
-        self.witness.before = float(len(self._clients.running("consumer")))
+        self.witness.before = float(len(self._clients.running(self._role)))
 
     async def apply(self) -> None:
         """Begin."""
@@ -111,13 +116,13 @@ class Storm:
 
     async def probe_after(self) -> None:
         """See that those who were there before are there still."""
-        self.witness.after = float(len(self._clients.running("consumer")))
+        self.witness.after = float(len(self._clients.running(self._role)))
         same = self.witness.after == self.witness.before
         self.witness.effective = self._gone >= COMINGS and self._delivered > 0 and same
 
     async def _come_and_go(self) -> None:
         while not self._over.is_set():
-            name = await self._clients.join()
+            name = await self._clients.join(self._role)
             if name is None:
                 return
             await self._wait(self._stay_s)

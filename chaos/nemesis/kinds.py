@@ -164,7 +164,11 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "rebalance_storm": Kind(
         make=Storm,
         targets=(0, 0),
-        parameters={"stay_ms": Bounds(1_000, 0, 60_000), "away_ms": Bounds(500, 0, 60_000)},
+        parameters={
+            "stay_ms": Bounds(1_000, 0, 60_000),
+            "away_ms": Bounds(500, 0, 60_000),
+            "role": OneOf(("consumer", "orderly")),
+        },
         method="clients",
     ),
     "wipe": Kind(make=damage("wipe"), method=_FILES),

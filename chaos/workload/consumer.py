@@ -28,8 +28,9 @@ from ledgermq.runtime.clock import Clock, SystemClock
 
 BROADCASTING, CLUSTERING = MessageModel.BROADCASTING, MessageModel.CLUSTERING
 ORDER_SUSPEND_MS = 200
-HELD_S = 0.002
-"""For so long an orderly listener has a call: two at once of one queue can be seen."""
+HELD_S, HELD_LONG_S, LONG_EVERY = 0.002, 0.5, 40
+"""For so long an orderly listener has a call, and any listener each such call: then two calls of
+one queue are seen, and a consumer is killed amid its work."""
 LADDER_FROM = 3
 """The level of what is refused for the first time, where the listener names none."""
 PERSIST_OFFSET_MS = 1_000
@@ -52,31 +53,39 @@ def delivery_row(message: MessageExt, body: bytes | None) -> dict[str, Any]:
     }
 
 
+class ListenerFailedError(Exception):
+    """A listener may raise in place of refusing: its client owes it the same."""
+
+
 class Witnessed:
     """Listener and observer of one consumer: writes everything down."""
 
     def __init__(self, spec: WorkerSpec, recorder: Recorder, clock: Clock) -> None:
         self.delivered = 0
-        self.refused = self.again = 0
+        self.refused = self.again = self._refusals = 0
         self.committed: dict[str, int] = {}
         self.first: dict[str, int] = {}
         self._spec = spec
         self._recorder = recorder
         self._clock = clock
         self._generation = 0
-        self._next_op = 0
+        self._next_op = self._calls = 0
 
-    def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
-        """Record the messages and accept them, or, now and then, refuse them."""
-        return self._hear(messages, context, self._clock.monotonic_ns())
+    async def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        """Record the messages and accept them, or, now and then, refuse them.
 
-    async def listen_slowly(
-        self, messages: list[MessageExt], context: ConsumeContext
-    ) -> ConsumeStatus:
-        """Do the same, and take a moment for it."""
+        Errors: ListenerFailedError, each other time, of what it refuses.
+        """
         begun_ns = self._clock.monotonic_ns()
-        await asyncio.sleep(HELD_S)
-        return self._hear(messages, context, begun_ns)
+        self._calls += 1
+        if self._calls % LONG_EVERY == 0:
+            await asyncio.sleep(HELD_LONG_S)
+        elif self._spec.mode == "orderly":
+            await asyncio.sleep(HELD_S)
+        status = self._hear(messages, context, begun_ns)
+        if status is ConsumeStatus.RECONSUME_LATER and self._refusals % 2 == 0:
+            raise ListenerFailedError
+        return status
 
     def _hear(
         self, messages: list[MessageExt], context: ConsumeContext, begun_ns: int
@@ -111,6 +120,7 @@ class Witnessed:
         for message in messages:
             self._record_refusal(message, context.delay_level)
         self.refused += len(messages)
+        self._refusals += 1
         return ConsumeStatus.RECONSUME_LATER
 
     def _refuses(self, messages: list[MessageExt]) -> bool:
@@ -235,8 +245,7 @@ async def main(spec: WorkerSpec) -> None:
     )
     with Recorder(Path(spec.raw)) as recorder:
         seen = Witnessed(spec, recorder, SystemClock())
-        listener = seen.listen_slowly if options.orderly else seen.listen
-        consumer = PushConsumer(config, listener, options, observer=seen)
+        consumer = PushConsumer(config, seen.listen, options, observer=seen)
         for topic, expression in subscribed(spec).items():
             consumer.subscribe(topic, expression)
         seen.mark("start", {})

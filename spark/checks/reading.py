@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 from pyspark.sql.window import Window
 
+from spark.buckets import BUCKET, SIZES_BITS, lie, touch
 from spark.context import CALLED, POLLED, Context, case_of
 from spark.evidence import queue_place, tell, text
 from spark.facts import (
@@ -34,10 +35,10 @@ from spark.lines import TIME_BITS, before, by_offset, by_time, whole
 from spark.result import CheckResult
 from spark.runs import find_runs
 
-BUCKET: Final = 16
-"""Offsets of a gap are looked up by so many: one that is long has many buckets, a short one one."""
 QUEUES_MAX: Final = 1_000
 """So many queues are named when only their polls are looked at."""
+NEVER: Final = (1 << 62) - 1
+"""The time of what did not come."""
 QUEUE: Final = ("gname", "topic", "epoch_", "queue_id")
 STRETCH: Final = (*QUEUE, "consumer", "generation")
 
@@ -105,28 +106,22 @@ def check_skips(context: Context) -> CheckResult:
     polls = _polls(context, known)
     kept = polls.filter("t_fetch_inv < last")
     gaps = before(kept, by_offset(STRETCH), "before", "max", F.col("queue_offset"))
-    gaps = (
-        gaps.filter("queue_offset > before + 1")
-        .select(
-            *QUEUE,
-            F.col("consumer").alias("who"),
-            F.col("generation").alias("stretch"),
-            "before",
-            F.col("queue_offset").alias("after"),
-            F.col("t_recv").alias("t_after"),
-            F.explode(
-                F.sequence(_bucket(F.col("before") + 1), _bucket(F.col("queue_offset") - 1))
-            ).alias("bucket"),
-        )
-        .persist()
+    gaps = gaps.filter("queue_offset > before + 1").select(
+        *QUEUE,
+        F.col("consumer").alias("who"),
+        F.col("generation").alias("stretch"),
+        "before",
+        F.col("queue_offset").alias("after"),
+        F.col("t_recv").alias("t_after"),
     )
+    gaps = touch(gaps, F.col("before") + 1, F.col("after") - 1).persist()
     if not gaps.head(1):
         return result
     later = F.col("t_recv") > F.col("t_after") + context.history.tolerance
     others = (F.col("who") != F.col("consumer")) | (F.col("stretch") != F.col("generation"))
     rows = (
-        polls.withColumn("bucket", _bucket(F.col("queue_offset")))
-        .join(gaps, [*QUEUE, "bucket"])
+        lie(polls, F.col("queue_offset"), gaps)
+        .join(gaps, [*QUEUE, *BUCKET])
         .filter("queue_offset > before and queue_offset < after")
         .filter(later & others)
         .dropDuplicates([*QUEUE, "queue_offset"])
@@ -137,10 +132,6 @@ def check_skips(context: Context) -> CheckResult:
         F.col("gname"), " got later from ", F.col("consumer"),
     )  # fmt: skip
     return tell(context, result, rows, explain)
-
-
-def _bucket(offset: Column) -> Column:
-    return F.floor(offset / BUCKET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +284,10 @@ def _overtaking(context: Context, rows: DataFrame) -> DataFrame:
 
 
 def _given_past(context: Context, rows: DataFrame, orderly: list[str]) -> DataFrame:
-    """Return what was refused and came again only after what lies behind it in its queue."""
+    """Return what was refused and came again only after what lies behind it in its queue, or never.
+
+    Where nobody says how often a group may refuse, only what it refused first is owed to it.
+    """
     who, queue = ["grp", "msg_key"], ["grp", "topic", "queue_id"]
     acks = context.table("acks")
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
@@ -301,35 +295,42 @@ def _given_past(context: Context, rows: DataFrame, orderly: list[str]) -> DataFr
         acks.filter("kind = 'nack'")
         .filter(F.col("grp").isin(orderly) & (most.isNull() | (F.col("reconsume") < most)))
         .join(acks.filter("kind = 'reset'").select(*queue).distinct(), queue, "left_anti")
-        .select(*who, *queue[1:], F.col("queue_offset").alias("at"), F.col("t_inv").alias("t"))
+        .select(
+            *who,
+            *queue[1:],
+            F.col("queue_offset").alias("at"),
+            F.col("t_inv").alias("t"),
+            (most.isNotNull() | F.col("reconsume").eqNullSafe(0)).alias("is_owed"),
+        )
         .dropna()
         .distinct()
     )
     came = rows.select(*who, F.col("t_proc_begin").alias("again"))
-    waits = refused.join(came, who).filter("again > t").groupBy(*refused.columns)
-    since = F.col("t") + 2 * context.history.tolerance
-    waits = waits.agg(F.min("again").alias("again")).withColumn("since", since)
-    waits = waits.filter("since < again").withColumn(
-        "bucket", F.explode(F.sequence(_seconds(F.col("since")), _seconds(F.col("again"))))
-    )
-    calls = rows.filter("not copied").select(
-        *queue, F.col("queue_offset").alias("given"), "t_proc_begin",
-        _seconds(F.col("t_proc_begin")).alias("bucket"),
-    )  # fmt: skip
+    waits = refused.join(came, who, "left").groupBy(*refused.columns)
+    waits = waits.agg(F.min(F.when(F.col("again") > F.col("t"), F.col("again"))).alias("again"))
+    waits = waits.filter("is_owed or again is not null")
+    then = F.when(F.col("again").isNull(), " and it never came again")
+    waits = waits.withColumn("then", then.otherwise(" before it came again"))
+    waits = waits.withColumn("again", F.coalesce("again", F.lit(NEVER)))
+    waits = waits.withColumn("since", F.col("t") + 2 * context.history.tolerance)
+    waits = waits.filter("since < again")
+    waits = touch(waits, _moment(F.col("since")), _moment(F.col("again"))).persist()
+    calls = rows.filter("not copied")
+    calls = calls.select(*queue, F.col("queue_offset").alias("given"), "t_proc_begin")
     past = (
-        calls.join(waits, [*queue, "bucket"])
+        lie(calls, _moment(F.col("t_proc_begin")), waits)
+        .join(waits, [*queue, *BUCKET])
         .filter("t_proc_begin > since and t_proc_begin < again and given > at")
-        .groupBy(*refused.columns)
+        .groupBy(*refused.columns, "then")
         .agg(F.max("given").alias("given"))
     )
     words = text(
         F.col("grp"), " refused message ", F.col("msg_key"), " at ", F.col("topic"), "/",
-        F.col("queue_id"), "@", F.col("at"), ", and was given @", F.col("given"),
-        " before it came again",
+        F.col("queue_id"), "@", F.col("at"), ", and was given @", F.col("given"), F.col("then"),
     )  # fmt: skip
     return past.select(F.col("msg_key").cast("string").alias("key"), words.alias("words"))
 
 
-def _seconds(t: Column) -> Column:
-    """Return about which second a time lies in."""
-    return F.shiftright(t, TIME_BITS)
+def _moment(t: Column) -> Column:
+    """Return a time in parts of a second, of which the smallest bucket holds about one."""
+    return F.shiftright(t, TIME_BITS - SIZES_BITS[0])

@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from spark.buckets import BUCKET, lie, touch
 from spark.checks.loss import absent_messages
 from spark.context import Context
 from spark.evidence import message_name, queue_place, tell, text
@@ -23,8 +24,6 @@ from spark.message_outcomes import MessageOutcomes
 from spark.result import CheckResult
 
 QUEUE: Final = ["grp", "topic", "queue_id"]
-BUCKET: Final = 32
-"""Offsets are looked up by so many, so that what was passed at a time meets them by equality."""
 SECOND: Final = 1_000_000_000
 
 
@@ -97,17 +96,15 @@ def _late(context: Context, steps: DataFrame) -> DataFrame | None:
     None if nothing came after a commit had passed any offset near it.
     """
     steps = steps.filter("low <= top")
-    last = F.floor((F.least(F.col("high"), F.col("top") + 1) - 1) / BUCKET)
-    buckets = F.sequence(F.floor(F.col("low") / BUCKET), last)
-    steps = steps.withColumn("bucket", F.explode(buckets))
-    taken = _taken(context).withColumn("bucket", F.floor(F.col("queue_offset") / BUCKET))
+    steps = touch(steps, F.col("low"), F.least(F.col("high") - 1, F.col("top")))
+    taken = lie(_taken(context), F.col("queue_offset"), steps)
     doubtful = _doubtful(taken, steps).persist()
     doubts = doubtful.count()
     if not doubts:
         return None
     suspects = (
-        taken.join(small(doubtful, doubts), [*QUEUE, "bucket"], "left_semi")
-        .join(steps, [*QUEUE, "bucket"])
+        taken.join(small(doubtful, doubts), [*QUEUE, *BUCKET], "left_semi")
+        .join(steps, [*QUEUE, *BUCKET])
         .filter("queue_offset >= low and queue_offset < high and t_recv > t")
         .select(*QUEUE, "queue_offset", "msg_key", "t")
         .dropDuplicates(["grp", "msg_key", "topic", "queue_id", "queue_offset"])
@@ -129,10 +126,10 @@ def _late(context: Context, steps: DataFrame) -> DataFrame | None:
 
 def _doubtful(taken: DataFrame, steps: DataFrame) -> DataFrame:
     """Return the buckets in which something came after the first commit that passed any of it."""
-    latest = taken.groupBy(*QUEUE, "bucket").agg(F.max("t_recv").alias("latest"))
-    first = steps.groupBy(*QUEUE, "bucket").agg(F.min("t").alias("passed"))
-    rows = latest.join(first, [*QUEUE, "bucket"]).filter("latest > passed")
-    return rows.select(*QUEUE, "bucket")
+    latest = taken.groupBy(*QUEUE, *BUCKET).agg(F.max("t_recv").alias("latest"))
+    first = steps.groupBy(*QUEUE, *BUCKET).agg(F.min("t").alias("passed"))
+    rows = latest.join(first, [*QUEUE, *BUCKET]).filter("latest > passed")
+    return rows.select(*QUEUE, *BUCKET)
 
 
 def _never(context: Context, outcomes: MessageOutcomes, steps: DataFrame) -> DataFrame | None:

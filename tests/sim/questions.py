@@ -25,7 +25,7 @@ ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "A14": ("client-orderly-retry-skips", "filter-passes-over", "next-offset-skips-one"),
     "A16": ("queue-index-rebuilt-short", "recovered-queue-one-short", "replay-duplicates"),
     "A19": ("dispatch-before-commit", "offsets-of-nothing"),
-    "A27": ("failed-messages-dropped", "kept-counts-as-finished", "listener-that-raises-is-done"),
+    "A27": ("failed-messages-dropped", "listener-that-raises-is-done"),
     "A55": ("answer-to-a-question-dropped", "half-unknown-to-followers"),
     "A57": ("dead-letters-dropped",),
 }

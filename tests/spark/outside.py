@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
+from tests.spark.kinds import of, orderly, refuse
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 FAR: Final = 1 << 60
@@ -22,6 +23,21 @@ def far_apart(run: HistoryBuilder, messages: list[Message]) -> None:
             run._offsets["orders", queue_id] += FAR
             message = run.send(queue_id=queue_id, tries=["ok"], msg_id="far")
             run.deliver(message)
+
+
+def passed_over_far_away(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Of three messages that lie far apart, another member gets the second one last of all."""
+    run.with_replicas, run.run["nodes"] = False, []
+    sent = []
+    for _ in range(3):
+        run._offsets["orders", 0] += FAR
+        sent.append(run.send(queue_id=0, tries=["ok"], msg_id="far"))
+    sent.append(run.send(queue_id=0, tries=["ok"], msg_id="near"))
+    for message in (sent[0], *sent[2:]):
+        run.deliver(message)
+    run.clock += 20 * MS
+    run.commit(0, sent[-1].queue_offset + 1)
+    run.deliver(sent[1], consumer="c1", generation=2, after=40 * MS)
 
 
 def odd_assignments(run: HistoryBuilder, messages: list[Message]) -> None:
@@ -53,6 +69,8 @@ def committed_without_end(run: HistoryBuilder, messages: list[Message]) -> None:
 
 ODD: Final[dict[str, tuple[Spoil, dict[str, int]]]] = {
     "offsets far apart": (far_apart, {}),
+    "passed over far away": (passed_over_far_away, {"A2": 1, "A14": 1}),
+    "passed for ever": (of(orderly, lambda kind: refuse(kind, 4)), {"A17": 1, "A27": 1}),
     "odd assignments": (odd_assignments, {}),
     "committed without end": (committed_without_end, {"A35": FAR - 11}),
 }

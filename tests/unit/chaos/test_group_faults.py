@@ -200,11 +200,13 @@ class Consumers:
     names: list[str] = field(default_factory=lambda: ["consumer-0", "consumer-1"])
     dies: bool = False
     came: int = 0
+    role: str = "consumer"
 
     def running(self, role):
-        return list(self.names)
+        return list(self.names) if role == self.role else []
 
-    async def join(self):
+    async def join(self, role):
+        assert role == self.role
         if not self.places:
             return None
         self.places -= 1
@@ -222,7 +224,7 @@ class Consumers:
 def storm(clients, seconds=0.2):
     async def body():
         given = Setting(cluster=None, probe=None, clock=None, clients=clients)
-        fault = Storm(given, stay_ms=10, away_ms=5)
+        fault = Storm(given, stay_ms=10, away_ms=5, role=clients.role)
         await fault.probe_before()
         await fault.apply()
         await fault.probe_during()
@@ -238,6 +240,14 @@ def test_consumers_that_come_and_go_make_a_storm():
     clients = Consumers()
     assert storm(clients)
     assert clients.names == ["consumer-0", "consumer-1"]
+
+
+def test_a_storm_of_orderly_members_counts_them_and_no_others():
+    clients = Consumers(role="orderly")
+    assert storm(clients)
+    given = Setting(cluster=None, probe=None, clock=None, clients=Consumers())
+    with pytest.raises(ClusterFailed, match="no orderly runs"):
+        Storm(given, stay_ms=1, away_ms=1, role="orderly")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,19 @@ def test_orderly_member_is_followed_by_another_one(run):
     assert successor.history_group == victim.history_group == "chaos-orderly"
 
 
+@pytest.mark.parametrize("role", ["consumer", "orderly"])
+def test_newcomers_join_the_group_of_their_role_until_numbers_are_used_up(run, role):
+    people = Replaceable(run)
+    beside, come = people.running(role), []
+    while name := asyncio.run(people.join(role)):
+        come.append(name)
+    assert people.running(role) == [*beside, *come]
+    assert len(set(come)) == len(come) > 10
+    workers = [spec.worker for spec in run.workers.there["consumer"]]
+    assert len(set(workers)) == len(workers)
+    assert max(workers) < HOSTILE
+
+
 def test_nobody_is_chosen_when_numbers_are_used_up(run):
     people = Replaceable(run)
     while people.pick("orderly"):

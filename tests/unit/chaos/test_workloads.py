@@ -14,6 +14,7 @@ from chaos.history.payload import encode_body, make_key
 from chaos.members import Plan, consumer_specs, producer_specs
 from chaos.record import Recorder
 from chaos.scenario import DELAYS_MS, MAIN_GROUP, WORKLOADS, Scenario, Step, demo
+from chaos.workload import consumer
 from chaos.workload.consumer import Witnessed
 from chaos.workload.producer import Sender
 from chaos.workload.transactions import FATES, Decider
@@ -75,10 +76,7 @@ def message(seq: int, times: int = 0) -> MessageExt:
 def hear(spec: WorkerSpec, *messages: MessageExt) -> tuple[ConsumeStatus, ConsumeContext, Notes]:
     notes, context = Notes(), ConsumeContext(QUEUE)
     seen = Witnessed(spec, notes, SystemClock())  # type: ignore[arg-type]
-    if spec.mode == "orderly":
-        status = asyncio.run(seen.listen_slowly(list(messages), context))
-    else:
-        status = seen.listen(list(messages), context)
+    status = asyncio.run(seen.listen(list(messages), context))
     return status, context, notes
 
 
@@ -156,6 +154,23 @@ def test_orderly_call_takes_a_moment_and_waits_as_it_says():
     assert len({row["op_id"] for row in rows}) == 1
     assert [nack["delay_ms"] for nack in nacks] == [context.suspend_ms] * 2
     assert hear(spec, message(1, times=1))[0] is ConsumeStatus.CONSUME_SUCCESS
+
+
+def test_each_other_refusal_is_raised_and_long_calls_come_now_and_then(monkeypatch):
+    monkeypatch.setattr(consumer, "HELD_LONG_S", 0.05)
+    spec = msgspec.structs.replace(SPEC, fail_every=1, delays_ms=DELAYS_MS)
+    notes = Notes()
+    seen = Witnessed(spec, notes, SystemClock())  # type: ignore[arg-type]
+    for _ in range(2):
+        status = asyncio.run(seen.listen([message(1)], ConsumeContext(QUEUE)))
+        assert status is ConsumeStatus.RECONSUME_LATER
+        with pytest.raises(consumer.ListenerFailedError):
+            asyncio.run(seen.listen([message(1)], ConsumeContext(QUEUE)))
+    assert len(notes.of("acks")) == len(notes.of("deliveries")) == 4
+    for _ in range(consumer.LONG_EVERY - 4):
+        asyncio.run(seen.listen([message(1, times=1)], ConsumeContext(QUEUE)))
+    took = [row["t_proc_end"] - row["t_proc_begin"] for row in notes.of("deliveries")]
+    assert took[-1] >= 50_000_000 > max(took[:-1])
 
 
 def test_drain_waits_for_what_comes_again_and_not_for_dead_letters(tmp_path):

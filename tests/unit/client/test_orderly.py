@@ -380,7 +380,7 @@ def test_a_queue_is_committed_before_others_may_have_it():
 
 
 def test_a_planted_unlock_before_the_commit_is_noticed():
-    with planted(ALL["unlocked-before-its-commit"]), pytest.raises(AssertionError):
+    with planted(ALL["unlocked-before-its-offset"]), pytest.raises(AssertionError):
         run(a_queue_is_committed_before_it_is_unlocked)
 
 

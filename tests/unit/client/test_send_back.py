@@ -9,7 +9,7 @@ from ledgermq.client import ConsumeStatus, Message, Producer, PushConsumer
 from ledgermq.remoting.protocol.codes import VERSION_MAX_RECONSUME, RequestCode
 from ledgermq.remoting.protocol.compression import COMPRESSED_ZLIB
 from ledgermq.remoting.protocol.properties import parse_properties
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 from tests.unit.client.fakes import answer
@@ -195,7 +195,7 @@ def test_what_nobody_takes_back_is_kept_and_tried_here():
 
 
 def test_a_kept_message_that_is_forgotten_is_seen():
-    with planted(BY_TESTS["client-kept-message-forgotten"]), pytest.raises(TimeoutError):
+    with planted(ALL["failed-messages-dropped"]), pytest.raises(TimeoutError):
         run(kept)
 
 

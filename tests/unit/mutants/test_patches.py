@@ -182,6 +182,13 @@ def test_there_are_enough_of_them() -> None:
     assert len(MUTANTS) >= 26
 
 
+def test_no_two_bugs_are_the_same() -> None:
+    names: dict[object, list[str]] = {}
+    for mutant in ALL.values():
+        names.setdefault(mutant.plant, []).append(mutant.name)
+    assert [same for same in names.values() if len(same) > 1] == []
+
+
 def test_no_two_bugs_have_one_name() -> None:
     for bugs in (patches._SIMULATED, patches._BY_TESTS):
         names = [mutant.name for mutant in bugs]
