@@ -22,6 +22,7 @@ from chaos.checker.model import (
     unchecked,
     undecided,
 )
+from chaos.checker.redelivery import deaths_of
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
@@ -78,7 +79,8 @@ def _turned_calls(history: History) -> Iterator[Row]:
 def check_skips(history: History) -> Result:
     """A14: a consumer passed over a message that its group got only later, and from another.
 
-    What it polls last, before it gives a queue up or dies, may be cut anywhere.
+    What it polls last, before it gives a queue up or dies, may be cut anywhere. So may what a
+    consumer had at hand that died before another one got it.
     """
     stretches = _polls(history, "A14")
     if isinstance(stretches, Result):
@@ -89,6 +91,7 @@ def check_skips(history: History) -> Result:
         for row in rows:
             got[reader[0], *reader[3:]][row["queue_offset"]] = (reader, row)
     offsets = {queue: sorted(firsts) for queue, firsts in got.items()}
+    deaths = deaths_of(history)
     found: dict[tuple[object, ...], Row] = {}
     for reader, rows in sorted(stretches.items()):
         last = rows[-1]["t_fetch_inv"]
@@ -103,7 +106,10 @@ def check_skips(history: History) -> Result:
                 where = (*queue, offset)
                 other, first = got[queue][offset]
                 later = first["t_recv"] > row["t_recv"] + history.clock_tolerance_ns
-                if other[:3] != reader[:3] and later:
+                dead = deaths.get(reader[1], ())
+                died = bisect_left(dead, row["t_recv"] - history.clock_tolerance_ns)
+                is_cut = dead[died : died + 1] and dead[died] <= first["t_recv"]
+                if other[:3] != reader[:3] and later and not is_cut:
                     explain = (
                         f"{reader[1]} polled @{row['queue_offset']} and not {_at(reader, offset)}, "
                         f"which {reader[0]} got later from {other[1]}"

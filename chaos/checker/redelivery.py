@@ -31,7 +31,8 @@ BROKER_NS = 3_000_000_000
 """The same for what happens to brokers: a commit interval, and time to find the new leader."""
 GIVEN_UP_NS = 2_000_000_000
 """A fetch that begins so long after its consumer gave the queue up is no straggler."""
-LIFE = frozenset({"start", "stop", "crash", "kill", "restart", "shutdown"})
+DEATHS = frozenset({"crash", "kill"})
+LIFE = frozenset({"start", "stop", "restart", "shutdown", *DEATHS})
 COPY, NACK, CRASH, REBALANCE, LEADER, COMMIT = CAUSES = (
     "copy in the log", "nack", "consumer crash", "rebalance", "leader change", "commit failed",
 )  # fmt: skip
@@ -257,6 +258,17 @@ class _Held:
             row["queue_id"] in queues and begin - MEMBERS_NS <= t <= end + GIVEN_UP_NS
             for (begin, queues), end in zip(told, ends, strict=True)
         )
+
+
+def deaths_of(history: History) -> dict[str, list[int]]:
+    """Return when each consumer died, or was at fault: what it had at hand is not on record."""
+    found: dict[str, list[int]] = defaultdict(list)
+    events = (event for event in history.events if event["role"] == "consumer")
+    dead = [_member_cause(event) for event in events if event["f"] in DEATHS]
+    for cause in (*dead, *_of_faults(history)):
+        if cause.member is not None:
+            found[cause.member].append(cause.start)
+    return {name: sorted(times) for name, times in found.items()}
 
 
 def _value_of(event: Row) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from pyspark.sql.window import Window
 
 from spark.buckets import BUCKET, SIZES_BITS, lie, touch
+from spark.checks.redelivery import deaths_of
 from spark.context import CALLED, POLLED, Context, case_of
 from spark.evidence import queue_place, tell, text
 from spark.facts import (
@@ -124,9 +125,15 @@ def check_skips(context: Context) -> CheckResult:
         .join(gaps, [*QUEUE, *BUCKET])
         .filter("queue_offset > before and queue_offset < after")
         .filter(later & others)
-        .dropDuplicates([*QUEUE, "queue_offset"])
-        .withColumn("key", queue_place())
     )
+    if (deaths := deaths_of(context)) is not None:
+        # What a consumer had at hand that died before another one got it is not on its record.
+        between = F.col("t_dead").between(
+            F.col("t_after") - context.history.tolerance, F.col("t_recv")
+        )
+        is_cut = (F.col("dead") == F.col("who")) & between
+        rows = rows.join(F.broadcast(deaths), is_cut, "left_anti")
+    rows = rows.dropDuplicates([*QUEUE, "queue_offset"]).withColumn("key", queue_place())
     explain = text(
         F.col("who"), " polled @", F.col("after"), " and not ", queue_place(), ", which ",
         F.col("gname"), " got later from ", F.col("consumer"),

@@ -39,7 +39,8 @@ NEAR_MEMBERS: Final = 6_000_000_000
 NEAR_BROKERS: Final = 3_000_000_000
 GIVEN_UP: Final = 2_000_000_000
 FOREVER: Final = 1 << 62
-_LIFE: Final = ("start", "stop", "crash", "kill", "restart", "shutdown")
+_DEATHS: Final = ("crash", "kill")
+_LIFE: Final = ("start", "stop", "restart", "shutdown", *_DEATHS)
 _CAUSE_COLUMNS: Final = (
     "cause int, members boolean, grp string, member string, c0 long, c1 long, margin long"
 )
@@ -280,6 +281,14 @@ def _held(context: Context, members: list[dict[str, Any]]) -> DataFrame | None:
     ]
     columns = "member string, of string, queues array<int>, h0 long, h1 long, first long"
     return few_rows(context.session, rows, columns) if rows else None
+
+
+def deaths_of(context: Context) -> DataFrame | None:
+    """Return who died or was at fault, and when (``dead``, ``t_dead``); None if nobody did."""
+    events = [event for event in _member_events(context) if event["f"] in _DEATHS]
+    told = [(row[3], row[4]) for row in (*_of_members(events), *_of_faults(context))]
+    rows = [(name, t) for name, t in told if name is not None]
+    return few_rows(context.session, rows, "dead string, t_dead long") if rows else None
 
 
 def _of_members(members: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
-from tests.spark.kinds import of, orderly, refuse
+from tests.spark.kinds import Kind, of, orderly, passed_over, reading, refuse, transactions
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 FAR: Final = 1 << 60
@@ -38,6 +38,25 @@ def passed_over_far_away(run: HistoryBuilder, messages: list[Message]) -> None:
     run.clock += 20 * MS
     run.commit(0, sent[-1].queue_offset + 1)
     run.deliver(sent[1], consumer="c1", generation=2, after=40 * MS)
+
+
+def dead(kind: Kind, late_ns: int) -> None:
+    """c0 dies so long after it went on behind a message that c1 gets."""
+    passed_over(kind)
+    t = kind.given[4]["t_recv"] + late_ns
+    kind.run.add("events", idx=2, type="info", f="crash", role="consumer", node="c0",
+                 value=json.dumps({"consumer": "c0", "grp": GROUP}), t_mono_ns=t)  # fmt: skip
+
+
+def late_question(kind: Kind, late_ms: int, next_ms: int) -> None:
+    """The first question takes a while to its producer, and the next one comes soon after it."""
+    asked, given = kind.rows["checkback/checkback"], kind.given[-1]
+    begun = asked["t_inv"]
+    asked.update(t_inv=begun + late_ms * MS, t_cmp=begun + late_ms * MS + 1)
+    t = begun + next_ms * MS
+    kind.run.add("txn", **(asked | {"t_inv": t, "t_cmp": t + 1}))
+    given.update(t_fetch_inv=t + 2 * MS, t_recv=t + 3 * MS)
+    kind.run.clock = t + 3 * MS
 
 
 def odd_assignments(run: HistoryBuilder, messages: list[Message]) -> None:
@@ -71,6 +90,10 @@ ODD: Final[dict[str, tuple[Spoil, dict[str, int]]]] = {
     "offsets far apart": (far_apart, {}),
     "passed over far away": (passed_over_far_away, {"A2": 1, "A14": 1}),
     "passed for ever": (of(orderly, lambda kind: refuse(kind, 4)), {"A17": 1, "A27": 1}),
+    "at hand of a dead member": (of(reading, lambda kind: dead(kind, MS)), {}),
+    "passed over by a former death": (of(reading, lambda kind: dead(kind, -MS)), {"A14": 1}),
+    "late question": (of(transactions, lambda kind: late_question(kind, 180, 200)), {}),
+    "asked twice at once": (of(transactions, lambda kind: late_question(kind, 60, 65)), {"A23": 1}),
     "odd assignments": (odd_assignments, {}),
     "committed without end": (committed_without_end, {"A35": FAR - 11}),
 }
