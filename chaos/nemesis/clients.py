@@ -82,7 +82,7 @@ class Storm:
             raise ClusterFailed("rebalance_storm: this run has no clients")
         if not setting.clients.running(role):
             raise ClusterFailed(f"rebalance_storm: no {role} runs beside which one could come")
-        self.targets = (f"{role}s",)
+        self.targets = ("consumers",)
         self.witness = Witness(probe="consumers before, comings and goings, consumers afterwards")
         self._clients = setting.clients
         self._role = role
