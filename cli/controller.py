@@ -185,14 +185,15 @@ async def _request(
     """Return the answer of a controller; raises AdminError."""
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.protocol.errors import RemotingError
-    from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, sign
+    from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE, sign
     from ledgermq.runtime.clock import SystemClock
 
     command = RemotingCommand(code=code, ext_fields=dict(fields or {}), body=body)
     credentials = find_credentials() if is_signed else None
     if credentials is not None:
         now_ms, nonce = SystemClock().wall_ms(), secrets.token_hex(16)
-        command = sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=NAMESRV_AUDIENCE)
+        audience = CONTROLLER_AUDIENCE + address
+        command = sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=audience)
     try:
         answer = await client.request(address, command, DECISION_MS if is_signed else TIMEOUT_MS)
     except RemotingError as error:

@@ -264,6 +264,24 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-reads-sets-of-any-size",
+        breaks="Whoever says who is in sync is read, however much it is.",
+        source="Seven million numbers: nobody else was served for 7 s, and the leader deposed.",
+        plant=patch(
+            "namesrv.controller.processor:ControllerProcessor.alter",
+            ("len(request.body) <= COMMAND_BYTES_MAX", "True"),
+        ),
+    ),
+    Mutant(
+        name="controller-takes-what-another-was-told",
+        breaks="A signed request that one controller was sent counts at the next one.",
+        source="Heartbeats of a dead master, played again at who leads, kept it alive: 52 s.",
+        plant=patch(
+            "namesrv.controller.config:ControllerConfig.audience",
+            ("startswith(CONTROLLER_AUDIENCE) and", "startswith(CONTROLLER_AUDIENCE) or"),
+        ),
+    ),
+    Mutant(
         name="controller-stores-what-is-no-command",
         breaks="Bytes that are no command enter the log: every start ends when it applies them.",
         source="A peer of a newer version, or one that is not ours.",

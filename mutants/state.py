@@ -83,6 +83,15 @@ STATE: Final = (
         ),
     ),
     Mutant(
+        name="offsets-removed-by-another-name",
+        breaks="An offset under a key without a topic is removed under a key that is not there.",
+        source="A forged table: its leader writes an entry each second, for ever.",
+        plant=patch(
+            "broker.offsets.cleaning:OffsetCleaner.tick",
+            ("self._found[key] = useless", 'self._found[f"{topic}@{group}"] = useless'),
+        ),
+    ),
+    Mutant(
         name="new-queues-skipped",
         breaks="A group that begins at the end skips what a topic got before it had found it.",
         source="RocketMQ's rule for a queue that is young, spec/wire.md 3.7.",

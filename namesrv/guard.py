@@ -15,7 +15,13 @@ from ledgermq.remoting.protocol.certificates import Identity, Role
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.hosts import is_loopback
-from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, BadSignature, Trust, verify
+from ledgermq.remoting.protocol.signing import (
+    AUDIENCE,
+    NAMESRV_AUDIENCE,
+    BadSignature,
+    Trust,
+    verify,
+)
 from ledgermq.remoting.transport.requests import Permission, Request
 
 _log: Final = logging.getLogger(__name__)
@@ -34,6 +40,7 @@ class Guard:
         trust: returns what is believed now; empty lets everything through.
         wall_ms: the time.
         trusts_machine: whether administration from this machine needs no signature.
+        audience: returns whom a request must name, by whom it does name.
     """
 
     def __init__(
@@ -42,10 +49,12 @@ class Guard:
         wall_ms: Callable[[], int],
         *,
         trusts_machine: bool = True,
+        audience: Callable[[str], str] = lambda _named: NAMESRV_AUDIENCE,
     ) -> None:
         self._trust = trust
         self._wall_ms = wall_ms
         self._trusts_machine = trusts_machine
+        self._audience = audience
 
     def wrap(self, declared: Request, handle: Handler) -> Handler:
         """Return what asks this guard first, if the request is not anybody's."""
@@ -76,7 +85,8 @@ class Guard:
         if not trust or (self._trusts_machine and permission is _CHANGE and is_loopback(host)):
             return None
         try:
-            identity = verify(request, trust, now_ms=self._wall_ms(), audience=NAMESRV_AUDIENCE)
+            wanted = self._audience(request.ext_fields.get(AUDIENCE, ""))
+            identity = verify(request, trust, now_ms=self._wall_ms(), audience=wanted)
         except BadSignature as error:
             if permission is _CHANGE and not self._trusts_machine:
                 return f"{error}; sign it: ledgermq admin --key-file FILE, or --cert and --key"

@@ -79,9 +79,13 @@ def unregister_request(config: BrokerConfig, broker_id: int) -> RemotingCommand:
 
 
 def signed(
-    command: RemotingCommand, credentials: Credentials | None, now_ms: int, nonce: str
+    command: RemotingCommand,
+    credentials: Credentials | None,
+    now_ms: int,
+    nonce: str,
+    audience: str = NAMESRV_AUDIENCE,
 ) -> RemotingCommand:
-    """Return a request to a name server, signed if there is anything to sign with."""
+    """Return a request to a name server (or ``audience``), signed if there is what to sign with."""
     if credentials is None:
         return command
-    return sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=NAMESRV_AUDIENCE)
+    return sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=audience)

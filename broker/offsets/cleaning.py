@@ -45,7 +45,7 @@ class OffsetCleaner(LeaderService):
     def __init__(self, tables: Tables, log: StateLog) -> None:
         self._tables = tables
         self._log = log
-        self._walk: Iterator[tuple[str, str, list[int]]] = iter(())
+        self._walk: Iterator[tuple[str, list[int]]] = iter(())
         self._found: dict[str, list[int]] = {}
         self._found_before: dict[str, list[int]] = {}
 
@@ -61,11 +61,13 @@ class OffsetCleaner(LeaderService):
             if item is None:
                 self._end_walk()
                 return
-            topic, group, queue_ids = item
+            key, queue_ids = item
             seen += 1 + len(queue_ids)
+            topic, _, group = key.rpartition("@")
             useless = self._useless(topic, group, queue_ids)
             if useless:
-                self._found[f"{topic}@{group}"] = useless
+                # By its own name: one without @, which no broker writes, is removed, too.
+                self._found[key] = useless
 
     def _useless(self, topic: str, group: str, queue_ids: list[int]) -> list[int]:
         """Return the queue ids under which nobody can commit or ask."""

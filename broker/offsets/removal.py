@@ -37,9 +37,8 @@ class OffsetRemoval:
     async def of_group(self, group: str) -> PutStatus:
         """Remove what is kept for a group; return what failed, or OK."""
         found = self._offsets.withdraw(group)
-        for number, (topic, name, queue_ids) in enumerate(self._offsets.applied(), 1):
-            if name == group:
-                key = f"{topic}@{group}"
+        for number, (key, queue_ids) in enumerate(self._offsets.applied(), 1):
+            if key.rpartition("@")[2] == group:
                 found[key] = list({*queue_ids, *found.get(key, ())})
             if number % SLICE == 0:
                 await asyncio.sleep(0)

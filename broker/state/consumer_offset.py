@@ -250,11 +250,10 @@ class ConsumerOffsetTable(LargeTable):
             if key.rpartition("@")[2] == group
         }
 
-    def applied(self) -> Iterator[tuple[str, str, list[int]]]:
-        """Walk over topic, group and queue ids of what is applied; survives changes meanwhile."""
+    def applied(self) -> Iterator[tuple[str, list[int]]]:
+        """Walk over keys and queue ids of what is applied; survives changes meanwhile."""
         for key in list(self._applied):
-            topic, _, group = key.rpartition("@")
-            yield topic, group, list(self._applied.get(key, ()))
+            yield key, list(self._applied.get(key, ()))
 
     def readers(self) -> Iterator[tuple[str, str]]:
         """Walk over topic and group of all that is kept or accepted; survives changes meanwhile."""

@@ -31,6 +31,7 @@ from broker.switch.progress import LogProgress
 from broker.switch.registration import NotRegistered, Registration
 from broker.switch.waiting import WaitingPort
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.cancel import timeout
@@ -127,9 +128,10 @@ class SwitchingBroker:
 
     # What it tells
 
-    def _sign(self, command: RemotingCommand) -> RemotingCommand:
+    def _sign(self, command: RemotingCommand, address: str) -> RemotingCommand:
         nonce = "".join(f"{self._rng.randint(0, 2**31 - 1):08x}" for _ in range(4))
-        return signed(command, self._credentials.credentials, self._clock.wall_ms(), nonce)
+        credentials, audience = self._credentials.credentials, CONTROLLER_AUDIENCE + address
+        return signed(command, credentials, self._clock.wall_ms(), nonce, audience)
 
     async def _beat(self) -> None:
         """Tell all controllers that this broker lives, and what it has."""

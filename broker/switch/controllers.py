@@ -79,7 +79,7 @@ class Controllers:
         addresses: of all of them.
         client: the connections to them.
         base: fields of every request: cluster and name.
-        sign: signs a request, if there is anything to sign with.
+        sign: signs a request to an address, if there is anything to sign with.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Controllers:
         addresses: Sequence[str],
         client: RemotingClient,
         base: Fields,
-        sign: Callable[[RemotingCommand], RemotingCommand],
+        sign: Callable[[RemotingCommand, str], RemotingCommand],
     ) -> None:
         self._addresses = tuple(addresses)
         self._client = client
@@ -151,7 +151,7 @@ class Controllers:
         self, address: str, code: RequestCode, fields: Fields, body: bytes, timeout_ms: int
     ) -> RemotingCommand:
         command = RemotingCommand(code, ext_fields=self._base | fields, body=body)
-        return await self._client.request(address, self._sign(command), timeout_ms)
+        return await self._client.request(address, self._sign(command, address), timeout_ms)
 
 
 def _view(fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> View | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import is_loopback, parse_address
+from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE
 from ledgermq.runtime.errors import FatalError
 
 PEERS_MAX = 7
@@ -54,6 +55,18 @@ class ControllerConfig:
     def others(self) -> tuple[str, ...]:
         """Ids of the other controllers, sorted."""
         return tuple(sorted(set(self.peers) - {self.own_id}))
+
+    def audience(self, named: str) -> str:
+        """Return whom a signed request must name that names ``named``.
+
+        It may call this controller by any address but that of another one: there it may have been
+        heard, and this one does not know what is used up there.
+        """
+        address = named.removeprefix(CONTROLLER_AUDIENCE)
+        is_ours = named.startswith(CONTROLLER_AUDIENCE) and address not in {
+            self.peers[other] for other in self.others
+        }
+        return named if is_ours else CONTROLLER_AUDIENCE + self.peers[self.own_id]
 
     @property
     def port(self) -> int:

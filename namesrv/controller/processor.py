@@ -27,6 +27,7 @@ from namesrv.controller.commands import (
     Remove,
 )
 from namesrv.controller.limits import (
+    COMMAND_BYTES_MAX,
     GROUPS_MAX,
     QUESTION_BYTES_MAX,
     REPLICA_ID_MAX,
@@ -245,15 +246,17 @@ class ControllerProcessor:
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
         what="the master says who is in sync",
         header=AlterHeader,
-        limits=(REPLICAS_MAX,),
+        limits=(REPLICAS_MAX, COMMAND_BYTES_MAX),
         permission=Permission.REGISTRATION,
     )
     async def alter(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """1001. The body has the set, and the epoch of the set that it takes the place of."""
         header = decode_header(request, AlterHeader)
-        body = _body(request, InSyncBody)
+        is_small = len(request.body) <= COMMAND_BYTES_MAX  # before millions of numbers are read
+        body = _body(request, InSyncBody) if is_small else None
         if body is None:
-            return _refused(request, Code.INVALID_REQUEST, "the body is no SyncStateSet")
+            remark = f"the body is no SyncStateSet of at most {COMMAND_BYTES_MAX} bytes"
+            return _refused(request, Code.INVALID_REQUEST, remark)
         name = header.broker_name
         group = self._controller.groups.get(name)
         command = AlterInSync(

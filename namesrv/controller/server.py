@@ -48,7 +48,10 @@ class ControllerServer:
         self.controller = Controller(config, clock, disk, self._tasks)
         links = Links(config, self._credentials, clock, self._tasks, rng.randint(0, 2**62 - 1))
         self._links = links
-        guard = Guard(lambda: self._credentials.trust, clock.wall_ms, trusts_machine=False)
+        guard = Guard(
+            lambda: self._credentials.trust, clock.wall_ms, trusts_machine=False,
+            audience=config.audience,
+        )  # fmt: skip
         self.requests = Requests(guard.wrap)
         self.requests.add(links, ControllerProcessor(self.controller, clock))
         self._server = RemotingServer(

@@ -17,7 +17,7 @@ import pytest
 from chaos.backends.ports import take_ports
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemotingError
-from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials, sign
+from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE, KeyCredentials, sign
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.clock import SystemClock
@@ -59,7 +59,7 @@ class Replica:
             command = sign(
                 command, KeyCredentials(self.group.key.encode(), "broker"),
                 now_ms=SystemClock().wall_ms(), nonce=f"{id(self)}-{self.nonce}",
-                audience=NAMESRV_AUDIENCE,
+                audience=CONTROLLER_AUDIENCE + address,
             )  # fmt: skip
         return await self.client.request(address, command, 5_000)
 

@@ -68,6 +68,9 @@ SIGNER: Final = "signer"
 AUDIENCE: Final = "signFor"
 NAMESRV_AUDIENCE: Final = "namesrv"
 """Whom a request for a name server names, so that no broker accepts it."""
+CONTROLLER_AUDIENCE: Final = "controller "
+"""Before the address of a controller: what one of them is asked, heard on the way, is worth nothing
+at the next one, which would not know that it is used up."""
 CERTIFICATE: Final = "signCert"
 SIGNATURE: Final = "signature"
 

@@ -193,7 +193,8 @@ def play(script: list[Step]) -> None:
             hostile.step(*step)
         hostile.flush(PutStatus.OK)
         assert not hostile.tables.offsets.has_pending
-        for topic, group, queue_ids in hostile.tables.offsets.applied():
+        for key, queue_ids in hostile.tables.offsets.applied():
+            topic, _, group = key.rpartition("@")
             assert group_name_is_valid(group)
             entry = hostile.tables.topics.get(topic)
             assert entry is not None

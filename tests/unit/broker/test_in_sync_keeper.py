@@ -144,7 +144,7 @@ class Client:
 
 
 def controllers(client):
-    return Controllers([ADDRESS], client, {}, lambda command: command)
+    return Controllers([ADDRESS], client, {}, lambda command, _address: command)
 
 
 def answer_of(client):

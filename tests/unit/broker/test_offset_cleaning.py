@@ -74,11 +74,22 @@ def test_offsets_of_what_does_not_exist_are_removed(bench: Bench) -> None:
     )
     assert bench.walk(1) == 0
     assert bench.walk(1) == 1
-    left = {(topic, group): ids for topic, group, ids in bench.tables.offsets.applied()}
-    assert left == {
-        ("T", "g"): [0, 3], ("SCHEDULE_TOPIC_XXXX", "g"): [0], ("rmq_sys_of_rocketmq", "g"): [7],
-    }  # fmt: skip
+    left = dict(bench.tables.offsets.applied())
+    assert left == {"T@g": [0, 3], "SCHEDULE_TOPIC_XXXX@g": [0], "rmq_sys_of_rocketmq@g": [7]}
     assert bench.walk(3) == 0
+
+
+def removals_of_a_key_of_nothing() -> int:
+    """How many entries it takes to remove what lies under a key without a topic."""
+    bench = Bench()
+    bench.put({"T0cg": {0: 1}, "@g": {0: 1}, "T@g": {0: 1}})
+    return sum(bench.walk() for _ in range(8))
+
+
+def test_a_key_without_a_topic_is_removed_once() -> None:
+    assert removals_of_a_key_of_nothing() == 1
+    with planted(BY_TESTS["offsets-removed-by-another-name"]):
+        assert removals_of_a_key_of_nothing() > 3
 
 
 def test_a_group_that_is_just_being_created_keeps_its_offset(bench: Bench) -> None:

@@ -180,3 +180,32 @@ def test_an_empty_master_is_told_who_has_a_log_from_before(monkeypatch):
     assert older_log(monkeypatch, epoch=3) is None, "it is of other controllers"
     with planted(BY_TESTS["older-log-of-other-controllers"]):
         assert older_log(monkeypatch, epoch=3) == "2"
+
+
+def members_asked_about(members, monkeypatch):
+    """Return how many members of a set that a master sends the controllers are asked to decide."""
+    server = controller_server()
+    asked = []
+
+    async def decide(command):
+        asked.append(len(command.in_sync))
+        return Outcome(Code.GROUP_UNKNOWN)
+
+    monkeypatch.setattr(Controller, "groups", {})
+    monkeypatch.setattr(server.controller, "decide", decide)
+    fields = {"brokerName": "a", "masterBrokerId": "1", "masterEpoch": "1"}
+    body = b'{"syncStateSet":[%s],"syncStateSetEpoch":1}' % b",".join([b"1"] * members)
+    code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+    command = RemotingCommand(code, ext_fields=fields, body=body)
+    answer = asyncio.run(server.requests.commands[code](Connection(1), command))
+    if not asked:
+        assert answer.code == Code.INVALID_REQUEST
+        assert "at most 4096 bytes" in answer.remark
+    return sum(asked)
+
+
+def test_a_set_of_any_size_is_refused_unread(monkeypatch):
+    assert members_asked_about(16, monkeypatch) == 16
+    assert members_asked_about(5_000, monkeypatch) == 0
+    with planted(BY_TESTS["controller-reads-sets-of-any-size"]):
+        assert members_asked_about(5_000, monkeypatch) == 5_000

@@ -6,7 +6,12 @@ import pytest
 
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
-from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials, sign
+from ledgermq.remoting.protocol.signing import (
+    CONTROLLER_AUDIENCE,
+    NAMESRV_AUDIENCE,
+    KeyCredentials,
+    sign,
+)
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
@@ -50,10 +55,13 @@ class Connection:
     remote = ("127.0.0.1", 4711)
 
 
-def is_let_in(code, key=""):
+OWN, OTHER = "127.0.0.1:1", "127.0.0.1:2"
+
+
+def is_let_in(code, key="", audience=CONTROLLER_AUDIENCE + OWN):
     """Return whether a request from the controller's own machine is let in."""
     config = ControllerConfig(
-        group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path="/nonexistent",
+        group="g", own_id="n0", peers={"n0": OWN, "n1": OTHER}, store_path="/nonexistent",
         bind_address="127.0.0.1", is_authenticated=True,
     )  # fmt: skip
     machine = CLOCK, RealDisk(), SystemRng(7)
@@ -63,15 +71,26 @@ def is_let_in(code, key=""):
     if key:
         command = sign(
             command, KeyCredentials(key.encode(), "admin"), now_ms=CLOCK.wall_ms(), nonce="1",
-            audience=NAMESRV_AUDIENCE,
+            audience=audience,
         )  # fmt: skip
     answer = server.requests.commands[code](Connection(), command)
     if inspect.iscoroutine(answer):
         answer.close()
         return True
     assert answer.code == 16
-    assert "--key-file" in answer.remark
+    assert answer.remark
     return False
+
+
+@pytest.mark.parametrize("code", [1001, 1002, 1003, 1011, 1013])
+def test_what_another_controller_was_told_counts_nothing_here(code):
+    # A broker may know this controller by a name that the controllers do not use.
+    for own in (OWN, "localhost:1"):
+        assert is_let_in(code, KEY, CONTROLLER_AUDIENCE + own)
+    for other in (CONTROLLER_AUDIENCE + OTHER, NAMESRV_AUDIENCE, ""):
+        assert not is_let_in(code, KEY, other)
+    with planted(BY_TESTS["controller-takes-what-another-was-told"]):
+        assert is_let_in(code, KEY, CONTROLLER_AUDIENCE + OTHER)
 
 
 @pytest.mark.parametrize("code", ADMINISTRATION)
