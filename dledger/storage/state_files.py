@@ -208,7 +208,7 @@ def claim_directory(
     Errors: `FatalError` when it is another node's or in use; then nothing was changed.
     """
     path = f"{directory}/identity"
-    check_replaced(disk.size, *(f"{directory}/{name}" for name in REPLACED))
+    check_replaced(disk.size, *(f"{directory}/{name}" for name in (*REPLACED, "synced")))
     _check_owner(disk, path, group, self_id)
     disk.make_directories(directory)
     lock = disk.lock(f"{directory}/lock")

@@ -401,6 +401,8 @@ class RealDisk:
         try:
             os.mkdir(path)  # noqa: PTH102  # paths are plain strings here
         except FileExistsError:
+            if not os.path.exists(path):  # paths are plain strings here
+                raise FatalError(f"{path} cannot be made: it is a link to nothing") from None
             return
         except OSError as error:
             if error.errno in NO_SPACE:
@@ -415,6 +417,8 @@ class RealDisk:
         try:
             status = os.stat(path)  # noqa: PTH116  # paths are plain strings here
         except FileNotFoundError:
+            if os.path.islink(path):  # noqa: PTH114  # paths are plain strings here
+                raise FatalError(f"{path} is a link to nothing") from None
             return None
         check_regular(status, path)
         return status.st_size

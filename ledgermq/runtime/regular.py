@@ -33,9 +33,9 @@ def check_small(fd: int, path: str) -> None:
         raise
 
 
-REPLACED: Final = (".tmp",)
-"""Whoever replaces a file writes this name of it first."""
-KEPT: Final = (".tmp", ".bak", ".bak.tmp")
+REPLACED: Final = ("", ".tmp")
+"""Whoever replaces a file writes the second name of it first."""
+KEPT: Final = (*REPLACED, ".bak", ".bak.tmp")
 """And who keeps what was there before writes these, too."""
 
 

@@ -81,14 +81,16 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._path = f"{directory}/journal"
         self._vote_path = f"{directory}/vote"
         self.snapshot_path = f"{directory}/snapshot"
-        check_replaced(disk.size, self._path, self._vote_path, self.snapshot_path)
+        dump, synced = f"{directory}/dump", f"{directory}/synced"
+        names = (self._path, self._vote_path, self.snapshot_path, synced, dump, f"{dump}.tmp")
+        check_replaced(disk.size, *names)
         self._vote = _read_vote(disk, self._vote_path)
         self._entries: list[Raw] = []
         self._hidden: list[Raw] = []
         """Removed from the end, and still in the file."""
         self._committed = 1
         self._file: File | None = self._open(self._path, JOURNAL_BYTES)
-        self._synced = self._open(f"{directory}/synced", _SYNCED_FILE_BYTES)
+        self._synced = self._open(synced, _SYNCED_FILE_BYTES)
         self._end = 0
         self._load()
         if not self._entries and self._vote.term:

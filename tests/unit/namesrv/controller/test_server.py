@@ -46,7 +46,7 @@ def test_a_store_path_that_is_a_file_is_told_in_one_line(tmp_path):
 
 def test_a_journal_that_is_a_directory_is_told_in_one_line(tmp_path):
     (tmp_path / "journal").mkdir()
-    with pytest.raises(FatalError, match="journal is a directory"):
+    with pytest.raises(FatalError, match="journal exists and is not a regular file"):
         start(tmp_path)
 
 

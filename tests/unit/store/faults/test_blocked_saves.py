@@ -73,10 +73,12 @@ CASES = [
     *((tables_of_a_group, f"{name}{kind}") for name in TABLES for kind in (".bak", ".bak.tmp")),
     *((shared_tables, f"{name}.bak") for name in TABLES),
     *((replica, f"{name}.tmp") for name in REPLACED),
-    *((store, f"{name}.tmp") for name in STORE),
+    (replica, "synced"),
+    *((store, f"{name}{kind}") for name in STORE for kind in ("", ".tmp")),
     (name_server, "kvConfig.json.tmp"),
     (controller, "vote.tmp"),
     (controller, "snapshot.tmp"),
+    *((controller, name) for name in ("journal", "synced", "dump", "dump.tmp", "dump.tmp.tmp")),
     (epochs, f"{EPOCH_FILE}.tmp"),
     (switched, f"{IDENTITY_FILE}.tmp"),
 ]
@@ -89,6 +91,19 @@ def test_a_folder_where_a_save_writes_first_ends_the_start(
     (tmp_path / name).mkdir()
     with pytest.raises(FatalError, match=f"{name} exists and is not a regular file"):
         start(tmp_path)
+
+
+@pytest.mark.parametrize(("start", "name"), CASES)
+def test_a_link_to_nothing_ends_the_start(tmp_path: Path, start: Start, name: str) -> None:
+    (tmp_path / name).symlink_to(tmp_path / "gone")
+    with pytest.raises(FatalError, match=f"{name} is a link to nothing"):
+        start(tmp_path)
+
+
+def test_a_link_to_nothing_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "config").symlink_to(tmp_path / "gone")
+    with pytest.raises(FatalError, match="config cannot be made: it is a link to nothing"):
+        RealDisk().make_directories(str(tmp_path / "config"))
 
 
 @pytest.mark.parametrize("name", ["topics.json.bak", "topics.json.tmp"])
