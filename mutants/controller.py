@@ -277,8 +277,8 @@ CONTROLLER: Final = (
         breaks="A signed request that one controller was sent counts at the next one.",
         source="Heartbeats of a dead master, played again at who leads, kept it alive: 52 s.",
         plant=patch(
-            "namesrv.controller.config:ControllerConfig.audience",
-            ("startswith(CONTROLLER_AUDIENCE) and", "startswith(CONTROLLER_AUDIENCE) or"),
+            "namesrv.guard:Guard.refusal",
+            ("audience=self._audience", 'audience=""'),
         ),
     ),
     Mutant(

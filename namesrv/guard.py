@@ -16,7 +16,6 @@ from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.hosts import is_loopback
 from ledgermq.remoting.protocol.signing import (
-    AUDIENCE,
     NAMESRV_AUDIENCE,
     BadSignature,
     Trust,
@@ -40,7 +39,7 @@ class Guard:
         trust: returns what is believed now; empty lets everything through.
         wall_ms: the time.
         trusts_machine: whether administration from this machine needs no signature.
-        audience: returns whom a request must name, by whom it does name.
+        audience: whom a request must name.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Guard:
         wall_ms: Callable[[], int],
         *,
         trusts_machine: bool = True,
-        audience: Callable[[str], str] = lambda _named: NAMESRV_AUDIENCE,
+        audience: str = NAMESRV_AUDIENCE,
     ) -> None:
         self._trust = trust
         self._wall_ms = wall_ms
@@ -85,8 +84,8 @@ class Guard:
         if not trust or (self._trusts_machine and permission is _CHANGE and is_loopback(host)):
             return None
         try:
-            wanted = self._audience(request.ext_fields.get(AUDIENCE, ""))
-            identity = verify(request, trust, now_ms=self._wall_ms(), audience=wanted)
+            now_ms = self._wall_ms()
+            identity = verify(request, trust, now_ms=now_ms, audience=self._audience)
         except BadSignature as error:
             if permission is _CHANGE and not self._trusts_machine:
                 return f"{error}; sign it: ledgermq admin --key-file FILE, or --cert and --key"

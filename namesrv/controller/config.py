@@ -56,17 +56,14 @@ class ControllerConfig:
         """Ids of the other controllers, sorted."""
         return tuple(sorted(set(self.peers) - {self.own_id}))
 
-    def audience(self, named: str) -> str:
-        """Return whom a signed request must name that names ``named``.
+    @property
+    def audience(self) -> str:
+        """Whom a signed request must name: this controller, by its address among the peers.
 
-        It may call this controller by any address but that of another one: there it may have been
-        heard, and this one does not know what is used up there.
+        It may have been heard on its way to another one, and what is used up there is not known
+        here. So brokers and tools call controllers as ``controllerDLegerPeers`` does.
         """
-        address = named.removeprefix(CONTROLLER_AUDIENCE)
-        is_ours = named.startswith(CONTROLLER_AUDIENCE) and address not in {
-            self.peers[other] for other in self.others
-        }
-        return named if is_ours else CONTROLLER_AUDIENCE + self.peers[self.own_id]
+        return CONTROLLER_AUDIENCE + self.peers[self.own_id]
 
     @property
     def port(self) -> int:
