@@ -38,9 +38,16 @@ FINDABLE = ("plain", "orderly")
 DUE_MARGIN_S = 0.5
 DLQ_PREFIX = "%DLQ%"
 ANSWER_TIMEOUT_S = 5.0
+SILENT_S_MAX = 60.0
+"""After so long without answers, all questions of the end together, no more are asked."""
+
 ROUTE_OF_TOPIC = 105
 TRIM = "trim"
 """The fault that takes the beginning of a log."""
+
+
+class NobodyAnswers(Exception):  # noqa: N818 - it says what is the matter
+    """The questions of the end have waited for long enough."""
 
 
 class Closing:
@@ -51,6 +58,8 @@ class Closing:
         self._ends: dict[MessageQueue, QueueEnds] = {}
         self._begins: dict[tuple[str, int], int] = {}
         self._retried = False
+        self._silent_s = 0.0
+        """How long questions of the end have waited for answers that did not come."""
 
     def _topics(self) -> dict[str, tuple[str, ...]]:
         """Return the topics that each group consumes."""
@@ -149,11 +158,17 @@ class Closing:
         """Ask the questions of the end."""
         parts = self._parts
         parts.phase("ask", "offsets, ids, keys and routes, now that all is quiet")
-        for group, topics in self._topics().items():
-            if not self._is_cast(group):  # its members keep them
-                await self._ask_offsets(group, topics)
-        await self._ask_messages()
-        await self._ask_routes()
+        try:
+            for group, topics in self._topics().items():
+                if not self._is_cast(group):  # its members keep them
+                    await self._ask_offsets(group, topics)
+            await self._ask_messages()
+            await self._ask_routes()
+        except NobodyAnswers:
+            parts.problems.append(
+                f"of the questions at the end many had no answer for {SILENT_S_MAX:.0f} s, and the"
+                " rest were not asked"
+            )
         self.judge_begins()
 
     async def _ask_offsets(self, group: str, topics: tuple[str, ...]) -> None:
@@ -219,8 +234,9 @@ class Closing:
         question: Callable[[], Awaitable[Any]],
         words: Callable[[Any], str | None] = lambda told: None if told is None else str(told),
     ) -> str | None:
-        """Ask until somebody answers; None if nobody does."""
+        """Ask until somebody answers; None if nobody does. Errors: `NobodyAnswers`, in the end."""
         answers: list[Any] = []
+        begun_ns = self._parts.clock.monotonic_ns()
 
         async def answered() -> bool:
             try:
@@ -230,7 +246,12 @@ class Closing:
             return True
 
         await until(answered, ANSWER_TIMEOUT_S)
-        return words(answers[0]) if answers else None
+        if answers:
+            return words(answers[0])
+        self._silent_s += (self._parts.clock.monotonic_ns() - begun_ns) / 1e9
+        if self._silent_s > SILENT_S_MAX:
+            raise NobodyAnswers
+        return None
 
     def _write(
         self, kind: str, subject: str, expected: str, told: str | None, more: dict[str, Any]

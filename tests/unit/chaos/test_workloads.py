@@ -242,6 +242,30 @@ def test_a_queue_begins_with_its_first_message_where_nothing_trims_the_log() -> 
         assert verdict(3) == "valid"
 
 
+def test_questions_that_nobody_answers_have_an_end(monkeypatch) -> None:
+    monkeypatch.setattr("chaos.closing.ANSWER_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("chaos.closing.SILENT_S_MAX", 0.05)
+    asked, problems = [], []
+
+    async def nobody() -> None:
+        asked.append(1)
+        raise TimeoutError
+
+    async def ask_for_ever(closing: Closing) -> None:
+        while len(asked) < 10_000:
+            await closing._answer(nobody)
+
+    parts = SimpleNamespace(
+        scenario=Scenario(name="s"), recorder=Notes(), clock=SystemClock(), problems=problems,
+        phase=lambda *_: None, plan=SimpleNamespace(consumed={}),
+    )  # fmt: skip
+    closing = Closing(parts)  # type: ignore[arg-type]
+    monkeypatch.setattr(closing, "_ask_messages", lambda: ask_for_ever(closing))
+    asyncio.run(closing.ask())
+    assert "the rest were not asked" in problems[0]
+    assert len(asked) < 100
+
+
 def test_a_log_may_lose_its_beginning_where_a_fault_trims_it_or_a_slave_began_later() -> None:
     trims = Scenario(name="s", timeline=(Step(do="start", name="trim-1", kind="trim"),))
     assert not keeps_all(trims)
