@@ -192,22 +192,24 @@ class LitePullConsumer(GroupMember):
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit ``offsets``, or all that was given out until now, and wait for the answers.
 
-        Queues that this consumer holds no more are left out. Errors: ``RemotingError`` of a queue
-        whose commit failed; the others are committed.
+        Errors: ``RemotingError`` of a queue whose commit failed, ``ValueError`` for one that this
+        consumer does not hold now; the others are committed.
         """
         self._instance.check_running("consumer")
         self._polled.finish()
         for queue, offset in (offsets or {}).items():
-            if offset < 0:
-                raise ValueError(f"offset {offset} of {queue} must not be negative")
+            _check_offset(offset, f" of {queue}")
         if offsets is not None and self.lite.auto_commit:
             raise ValueError("with auto_commit, the offsets are those that were polled")
         for held in self.assignment.held:
             one = held.process_queue
             if isinstance(one, ManualQueue):
                 one.asked = one.position if offsets is None else offsets.get(one.queue, one.asked)
+        lost = set(offsets or ()) - {held.process_queue.queue for held in self.assignment.held}
         for error in await self.assignment.commit_now():
             raise error
+        for queue in sorted(lost):
+            raise ValueError(f"{queue} is not assigned to this consumer now: it was not committed")
 
     async def committed(self, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none."""
@@ -227,8 +229,7 @@ class LitePullConsumer(GroupMember):
         Errors: ``ValueError`` for a queue that this consumer does not hold now.
         """
         self._instance.check_running("consumer")
-        if offset < 0:
-            raise ValueError(f"offset {offset} must not be negative")
+        _check_offset(offset)
         if not await self.assignment.restart(queue, offset):
             raise ValueError(f"{queue} is not assigned to this consumer now")
 
@@ -313,3 +314,11 @@ class LitePullConsumer(GroupMember):
             self._watched[topic] = (listener, now)
             if before is not None and now != before:
                 listener(topic, list(now))
+
+
+def _check_offset(offset: object, of: str = "") -> None:
+    """Refuse what is no offset. Errors: ``ValueError``."""
+    if type(offset) is not int:
+        raise ValueError(f"offset {offset!r}{of} must be a whole number")
+    if offset < 0:
+        raise ValueError(f"offset {offset}{of} must not be negative")

@@ -63,13 +63,15 @@ class Subscription:
 def parse_subscription(topic: str, expression: str | Sql92, version: int) -> Subscription:
     """Return the subscription of ``topic``; an empty text means all messages.
 
-    Errors: ``InvalidMessage`` for a bad topic or an expression without any tag. Whether SQL92 is
-    right says the broker.
+    Errors: ``InvalidMessage`` for a bad topic, and for an expression that is no text, names no tag,
+    or one that begins or ends with ``|``. Whether SQL92 is right says the broker.
     """
     check_topic(topic)
     if isinstance(expression, Sql92):
         check_separators("expression", expression.expression)
         return Subscription(topic, expression.expression.strip(), (), version, "SQL92")
+    if not isinstance(expression, str):
+        raise InvalidMessage(f"expression {expression!r} is neither a text of tags nor Sql92(...)")
     text = expression.strip() or ALL
     if text == ALL:
         return Subscription(topic, ALL, (), version)
@@ -77,6 +79,8 @@ def parse_subscription(topic: str, expression: str | Sql92, version: int) -> Sub
     tags = tuple(dict.fromkeys(tag.strip() for tag in text.split("||") if tag.strip()))
     if not tags:
         raise InvalidMessage(f"expression {expression!r} names no tag")
+    if odd := next((tag for tag in tags if tag[0] == "|" or tag[-1] == "|"), None):
+        raise InvalidMessage(f"{odd!r} in {expression!r} is no tag; tags are separated by ' || '")
     return Subscription(topic, text, tags, version)
 
 

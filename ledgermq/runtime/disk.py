@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
-from ledgermq.runtime.regular import NEW_MODE, check_regular, check_small, mode_of
+from ledgermq.runtime.regular import NEW_MODE, check_link, check_regular, check_small, mode_of
 
 Buffer = bytes | bytearray | memoryview
 IOV_MAX: Final = 1024
@@ -401,8 +401,7 @@ class RealDisk:
         try:
             os.mkdir(path)  # noqa: PTH102  # paths are plain strings here
         except FileExistsError:
-            if not os.path.exists(path):  # paths are plain strings here
-                raise FatalError(f"{path} cannot be made: it is a link to nothing") from None
+            check_link(path)
             return
         except OSError as error:
             if error.errno in NO_SPACE:
@@ -417,8 +416,7 @@ class RealDisk:
         try:
             status = os.stat(path)  # noqa: PTH116  # paths are plain strings here
         except FileNotFoundError:
-            if os.path.islink(path):  # noqa: PTH114  # paths are plain strings here
-                raise FatalError(f"{path} is a link to nothing") from None
+            check_link(path)
             return None
         check_regular(status, path)
         return status.st_size

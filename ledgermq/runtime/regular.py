@@ -22,6 +22,13 @@ def check_regular(status: os.stat_result, path: str) -> None:
         raise FatalError(f"{path} exists and is not a regular file")
 
 
+def check_link(path: str) -> None:
+    """Refuse a link to nothing: no file could be made by its name. Errors: `FatalError`."""
+    is_link = os.path.islink(path)  # noqa: PTH114  # paths are plain strings here
+    if is_link and not os.path.exists(path):
+        raise FatalError(f"{path} is a link to nothing")
+
+
 def check_small(fd: int, path: str) -> None:
     """Close ``fd`` and refuse what is no file, or too large to be read. Errors: `FatalError`."""
     try:

@@ -144,7 +144,8 @@ def test_without_auto_commit_only_what_is_said_is_committed():
             await bodies(consumer, 8)
             await consumer.poll(0.1)
             assert set(committed(cluster)) <= {-1, 0}
-            await consumer.commit({QUEUES[1]: 1, MessageQueue(TOPIC, "nowhere", 0): 5})
+            with pytest.raises(ValueError, match="it was not committed"):
+                await consumer.commit({MessageQueue(TOPIC, "nowhere", 0): 5, QUEUES[1]: 1})
             assert committed(cluster)[1] == 1
             assert await consumer.committed(QUEUES[1]) == 1
             await consumer.commit()
@@ -170,6 +171,11 @@ def test_a_commit_that_fails_raises():
             assert committed(cluster) == [1] * 4
             with pytest.raises(ValueError, match="negative"):
                 await consumer.commit({QUEUES[0]: -1})
+            for odd in (2.5, "3", True, None):
+                with pytest.raises(ValueError, match="must be a whole number"):
+                    await consumer.commit({QUEUES[0]: odd})
+                with pytest.raises(ValueError, match="must be a whole number"):
+                    await consumer.seek(QUEUES[0], odd)
 
     run(body, replicas=1)
 

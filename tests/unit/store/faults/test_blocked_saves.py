@@ -102,7 +102,7 @@ def test_a_link_to_nothing_ends_the_start(tmp_path: Path, start: Start, name: st
 
 def test_a_link_to_nothing_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "config").symlink_to(tmp_path / "gone")
-    with pytest.raises(FatalError, match="config cannot be made: it is a link to nothing"):
+    with pytest.raises(FatalError, match="config is a link to nothing"):
         RealDisk().make_directories(str(tmp_path / "config"))
 
 
