@@ -78,7 +78,7 @@ def get_in_sync(controllers: Addresses, name: Name = "", as_json: AsJson = False
     """
 
     async def job(client: RemotingClient) -> int:
-        leader = await _leader(client, parse_addresses(controllers))
+        leader, _ = await _leader(client, parse_addresses(controllers))
         body = json.dumps([name] if name else []).encode()
         answer = await _request(client, leader, 1006, body=body)
         table = json.loads(answer.body)["replicasInfoTable"]
@@ -141,8 +141,8 @@ def _rows(name: str, group: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _change(controllers: str, code: int, fields: Mapping[str, str]) -> None:
     async def job(client: RemotingClient) -> int:
-        leader = await _leader(client, parse_addresses(controllers))
-        answer = await _request(client, leader, code, fields=fields, is_signed=True)
+        leader, name = await _leader(client, parse_addresses(controllers))
+        answer = await _request(client, leader, code, fields=fields, signed_for=name)
         found = answer.ext_fields
         typer.echo(
             f"master={found.get('masterBrokerId')} epoch={found.get('masterEpoch')}"
@@ -153,8 +153,11 @@ def _change(controllers: str, code: int, fields: Mapping[str, str]) -> None:
     run_job(job)
 
 
-async def _leader(client: RemotingClient, addresses: tuple[str, ...]) -> str:
-    """Return the address of the controller that leads; waits for an election."""
+async def _leader(client: RemotingClient, addresses: tuple[str, ...]) -> tuple[str, str]:
+    """Return the address of the controller that leads, and its own name for that.
+
+    Waits for an election.
+    """
     error = AdminError("no controller is given")
     for _ in range(LEADER_TRIES):
         for address in addresses:
@@ -164,7 +167,7 @@ async def _leader(client: RemotingClient, addresses: tuple[str, ...]) -> str:
                 error = refused
                 continue
             if found.get("isLeader") == "true":
-                return address
+                return address, found.get("controllerLeaderAddress", address)
             if found.get("controllerLeaderAddress"):
                 addresses = (found["controllerLeaderAddress"], *addresses)
                 addresses = tuple(dict.fromkeys(addresses))
@@ -180,22 +183,25 @@ async def _request(
     *,
     fields: Mapping[str, str] | None = None,
     body: bytes = b"",
-    is_signed: bool = False,
+    signed_for: str = "",
 ) -> RemotingCommand:
-    """Return the answer of a controller; raises AdminError."""
+    """Return the answer of a controller, asked under its name ``signed_for`` where that counts.
+
+    Errors: AdminError.
+    """
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.protocol.errors import RemotingError
     from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE, sign
     from ledgermq.runtime.clock import SystemClock
 
     command = RemotingCommand(code=code, ext_fields=dict(fields or {}), body=body)
-    credentials = find_credentials() if is_signed else None
+    credentials = find_credentials() if signed_for else None
     if credentials is not None:
         now_ms, nonce = SystemClock().wall_ms(), secrets.token_hex(16)
-        audience = CONTROLLER_AUDIENCE + address
+        audience = CONTROLLER_AUDIENCE + signed_for
         command = sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=audience)
     try:
-        answer = await client.request(address, command, DECISION_MS if is_signed else TIMEOUT_MS)
+        answer = await client.request(address, command, DECISION_MS if signed_for else TIMEOUT_MS)
     except RemotingError as error:
         raise AdminError(f"{address}: {error}; does a controller run there?") from error
     if answer.code != 0:

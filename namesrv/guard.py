@@ -19,6 +19,7 @@ from ledgermq.remoting.protocol.signing import (
     NAMESRV_AUDIENCE,
     BadSignature,
     Trust,
+    WrongAudience,
     verify,
 )
 from ledgermq.remoting.transport.requests import Permission, Request
@@ -86,6 +87,8 @@ class Guard:
         try:
             now_ms = self._wall_ms()
             identity = verify(request, trust, now_ms=now_ms, audience=self._audience)
+        except WrongAudience as error:
+            return f"{error}; use that name: controllerAddr as controllerDLegerPeers has it"
         except BadSignature as error:
             if permission is _CHANGE and not self._trusts_machine:
                 return f"{error}; sign it: ledgermq admin --key-file FILE, or --cert and --key"

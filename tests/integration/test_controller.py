@@ -266,6 +266,18 @@ def test_with_a_key_only_who_has_it_is_heard(tmp_path):
         key_file.chmod(0o600)
         code, text = await asyncio.to_thread(admin, "--key-file", str(key_file), *wanted)
         assert (code, "master=2" in text) == (0, True), text
+        # The tool signs for the name that the controller has itself, however it is called here.
+        called = (
+            "electMaster",
+            "-a",
+            address.replace("127.0.0.1", "localhost"),
+            "-n",
+            "a",
+            "-b",
+            "3",
+        )
+        code, text = await asyncio.to_thread(admin, "--key-file", str(key_file), *called)
+        assert (code, "code 2012: only a replica that was in sync" in text) == (1, True), text
         await close([*replicas, stranger])
 
     with servers(tmp_path, key=KEY) as group:

@@ -86,6 +86,10 @@ class BadSignature(LocalProtocolError):  # noqa: N818  # says what is
     """A request is not signed, or not so that it counts here; the message says why."""
 
 
+class WrongAudience(BadSignature):
+    """A request is signed, and not for this server."""
+
+
 class Credentials(Protocol):
     """What a signer signs with."""
 
@@ -256,7 +260,7 @@ def verify(command: RemotingCommand, trust: Trust, *, now_ms: int, audience: str
             f" at most {SIGN_WINDOW_MS / 1000:.0f} s are allowed, so see to the clocks"
         )
     if audience and fields.get(AUDIENCE, "") != audience:
-        raise BadSignature(f"it is for {fields.get(AUDIENCE) or 'anybody'}, not for {audience}")
+        raise WrongAudience(f"it is for {fields.get(AUDIENCE) or 'anybody'}, not for {audience}")
     trust.nonces.use(nonce, now_ms)
     return identity
 
