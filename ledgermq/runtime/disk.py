@@ -416,7 +416,6 @@ class RealDisk:
         try:
             status = os.stat(path)  # noqa: PTH116  # paths are plain strings here
         except FileNotFoundError:
-            check_link(path)
             return None
         check_regular(status, path)
         return status.st_size

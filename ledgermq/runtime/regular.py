@@ -56,7 +56,8 @@ def check_replaced(
     for path in paths:
         for suffix in suffixes:
             try:
-                size(path + suffix)
+                if size(path + suffix) is None:
+                    check_link(path + suffix)
             except OSError as error:
                 raise FatalError(f"{path}{suffix} cannot be used: {error.strerror}") from error
 

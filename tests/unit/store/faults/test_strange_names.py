@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ledgermq.runtime.disk import RealDisk
@@ -127,6 +127,7 @@ NAMES = st.one_of(
     ),
     st.booleans(),
 )
+@example([(put_folder, 1, f"{0:020}", 0), (put_link_to_nothing, 1, f"{0:020}", 0)], False)
 def test_strange_things_with_any_name_are_passed_over_or_refused(things, raft):
     files, sent = built(raft=raft)
     with store_folder(files) as root:
