@@ -4,6 +4,7 @@ Every dimension that the workload has is set here by the number of a worker, not
 same scenario has the same members.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 
 from chaos.backends.base import Cluster
 from chaos.scenario import (
+    ASK_TOPIC,
     DECIDED_S,
     DELAY_LEVELS,
     DELAYS_MS,
@@ -22,7 +24,7 @@ from chaos.scenario import (
     Group,
     Scenario,
 )
-from chaos.workload.worker import WorkerSpec
+from chaos.workload.worker import TAG_NUMBER, WorkerSpec
 
 PROCESSES_PER_WORKER = 10_000
 FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 101, 201
@@ -47,6 +49,7 @@ class Plan:
         """The topics that are sent to."""
         load = self.scenario.workload
         wanted = {TOPIC: 1, ORDERED_TOPIC: load.ordered, TXN_TOPIC: load.transactional}
+        wanted[ASK_TOPIC] = load.askers
         return tuple(topic for topic, producers in wanted.items() if producers)
 
     @property
@@ -115,11 +118,13 @@ class Plan:
 def producer_specs(plan: Plan) -> list[WorkerSpec]:
     """Return the producers: plain ones, hurried ones, batches; then those that choose a queue.
 
-    And then those that send in transactions.
+    Then those that send in transactions, and those that want replies.
     """
     load = plan.scenario.workload
     plain, chosen = load.producers, load.producers + load.ordered
-    count = chosen + load.transactional
+    decided = chosen + load.transactional
+    count = decided + load.askers
+    topics = ((plain, TOPIC), (chosen, ORDERED_TOPIC), (decided, TXN_TOPIC), (count, ASK_TOPIC))
     found = []
     for at in range(count):
         batch = load.batches[at % len(load.batches)] if at < plain else 1
@@ -127,10 +132,11 @@ def producer_specs(plan: Plan) -> list[WorkerSpec]:
             plan.spec(
                 f"producer-{at}",
                 FIRST_PRODUCER + at,
-                topic=TOPIC if at < plain else ORDERED_TOPIC if at < chosen else TXN_TOPIC,
+                topic=next(topic for end, topic in topics if at < end),
                 chosen_queues=load.queues if plain <= at < chosen else 0,
-                transactional=at >= chosen,
-                linger_s=DECIDED_S if at >= chosen else 0.0,
+                transactional=chosen <= at < decided,
+                asks=at >= decided,
+                linger_s=DECIDED_S if chosen <= at < decided else 0.0,
                 processes=load.processes_each,
                 rate=load.rate / max(1, count) / batch,
                 batch=batch,
@@ -182,10 +188,12 @@ def other(plan: Plan, at: int, number: int) -> WorkerSpec:
         FIRST_OTHER + at * MEMBERS_MAX + number,
         group=group.name,
         expressions={
-            topic: " || ".join(group.tags.get(topic, ())) or "*"
+            topic: _expression(group, topic, plan.scenario.workload.tags)
             for topic in group.topics
             if topic in plan.topics
         },
+        sql=group.sql,
+        replies=group.replies,
         from_last=group.from_last,
         suspend_ms=group.suspend_ms,
         mode=group.mode,
@@ -194,3 +202,15 @@ def other(plan: Plan, at: int, number: int) -> WorkerSpec:
         reconsume_max=group.reconsume_max,
         offsets_dir=str(plan.run / "offsets"),
     )
+
+
+def _expression(group: Group, topic: str, sent: Sequence[str]) -> str:
+    """Return what a member subscribes to; in SQL92 it denies the numbers of other tags.
+
+    A message without a tag has no number: what is denied of it is unknown, so it does not match.
+    """
+    wanted = group.tags.get(topic, ())
+    if not group.sql:
+        return " || ".join(wanted) or "*"
+    others = [number for number, tag in enumerate(sent) if tag and tag not in wanted]
+    return f"NOT ({' OR '.join(f'{TAG_NUMBER} BETWEEN {n} AND {n}' for n in others)})"

@@ -35,7 +35,7 @@ class Replaceable:
         self._specs: dict[str, WorkerSpec] = {}
         load = parts.scenario.workload
         self._next = {
-            PRODUCER: FIRST_PRODUCER + load.producers + load.ordered + load.transactional,
+            PRODUCER: FIRST_PRODUCER + load.senders,
             # One is the successor of a consumer that dies by the scenario, one comes and goes.
             CONSUMER: FIRST_CONSUMER + load.consumers + 2,
             "other": FIRST_OTHER + len(load.groups) * MEMBERS_MAX,
@@ -131,7 +131,7 @@ def _program_of(role: str) -> str:
 def _role_of(spec: WorkerSpec) -> str:
     """Return the role of a worker; empty if it is none that may be killed."""
     if spec.name.startswith(PRODUCER):
-        return PRODUCER if spec.topic == TOPIC and not spec.transactional else ""
+        return PRODUCER if spec.topic == TOPIC else ""
     if spec.group == MAIN_GROUP:
         return CONSUMER
     return spec.mode if spec.mode in OTHERS else ""

@@ -43,6 +43,7 @@ class Step:
 
 
 TOPIC, ORDERED_TOPIC, TXN_TOPIC = "chaos-queue", "chaos-order", "chaos-txn"
+ASK_TOPIC = "chaos-ask"
 MAIN_GROUP = "chaos-group"
 TAGS = ("red", "Aa", "blue", "BB", "")
 """Tags in turn; two of them have the same hash code, by which brokers filter."""
@@ -55,6 +56,10 @@ class Group:
     name: str
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Tags that it wants of a topic; none: all of it."""
+    sql: bool = False
+    """Whether it says so by an expression over properties."""
+    replies: bool = False
+    """Whether its members reply to what they get, where a reply is wanted."""
     topics: tuple[str, ...] = (TOPIC, ORDERED_TOPIC)
     from_last: bool = False
     """Whether it begins at the end of each queue, not at its first message."""
@@ -95,6 +100,16 @@ CAST = Group(
     topics=(ORDERED_TOPIC,),
     joins_s=(0.0, 0.0),
     suspend_ms=3_000,
+)
+FILTERED = Group(
+    name="chaos-sql", tags={TOPIC: ("red", "BB")}, topics=(TOPIC,), suspend_ms=700, sql=True
+)
+REPLYING = Group(
+    name="chaos-replies",
+    topics=(ASK_TOPIC,),
+    joins_s=(0.0, 4.0),
+    suspend_ms=1_500,
+    replies=True,
 )
 DELAYS_MS = (1_000, 2_000, 1_000, 2_000, *[3_000] * 13, 9_000)
 """How long each level waits, 1 first. What is refused climbs from the third."""
@@ -157,6 +172,13 @@ class Workload:
     transactional: int = 0
     """Further producers that send in transactions, on a topic of their own; of two or more the
     first is killed when a consumer is, and the others are asked about what it left."""
+    askers: int = 0
+    """Further producers that want a reply to each message, on a topic of their own."""
+
+    @property
+    def senders(self) -> int:
+        """How many producers there are, of every kind."""
+        return self.producers + self.ordered + self.transactional + self.askers
 
 
 WORKLOADS: Mapping[str, Workload] = {
@@ -166,8 +188,13 @@ WORKLOADS: Mapping[str, Workload] = {
     "retry": Workload(groups=(TAGGED, LATE, FAILING)),
     "broadcast": Workload(groups=(TAGGED, LATE, CAST)),
     "txn": Workload(transactional=2),
+    "sql": Workload(groups=(TAGGED, LATE, FILTERED)),
+    "request": Workload(groups=(TAGGED, LATE, REPLYING), askers=1),
     "every": Workload(
-        groups=(TAGGED, LATE, ORDERLY, FAILING, CAST), delay_every=5, transactional=2
+        groups=(TAGGED, LATE, ORDERLY, FAILING, CAST, FILTERED, REPLYING),
+        delay_every=5,
+        transactional=2,
+        askers=1,
     ),
 }
 """By the name under which a run may choose it."""

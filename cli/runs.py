@@ -83,6 +83,8 @@ class Workload(StrEnum):
     RETRY = "retry"
     BROADCAST = "broadcast"
     TXN = "txn"
+    SQL = "sql"
+    REQUEST = "request"
     EVERY = "every"
 
 

@@ -152,7 +152,7 @@ def describe(scenario: Scenario) -> str:
     """Return how large a scenario is."""
     many = len(fault_names(scenario))
     load = scenario.workload
-    clients = f"{load.producers + load.ordered + load.transactional} producers"
+    clients = f"{load.senders} producers"
     return f"{many} fault{'' if many == 1 else 's'}, {clients}, {1 + len(load.groups)} groups"
 
 

@@ -52,7 +52,7 @@ def check_selection(history: History) -> Result:
 
 
 def check_answers(history: History) -> Result:
-    """A50: an answer at the end that is not what the record demands.
+    """A50: an answer at the end, or a reply to a request, that is not what the record demands.
 
     Also: an end of a queue, as the drain was told it, before what was acknowledged in it.
     """

@@ -311,8 +311,9 @@ set_epoch long
 in_sync array<int>
 """)
 
-# One row per question that was asked when all was quiet: of what (`subject`), what the answer had
-# to be by what is recorded elsewhere, and what was said; `told` null: nobody answered.
+# One row per question that was asked when all was quiet, and per reply to a request that came in a
+# run: of what (`subject`), what the answer had to be by what is recorded elsewhere, and what was
+# said; `told` null: nobody answered.
 ANSWERS: Final = parse_columns("""
 run_id string!
 kind string!

@@ -6,12 +6,15 @@ Run: ``python -m chaos.workload.consumer SPEC.json``.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from chaos.history.payload import body_hash, decode_body
 from chaos.record import Recorder
+from chaos.workload.requests import Replier
 from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
 from ledgermq.client import (
     ClientConfig,
@@ -23,6 +26,7 @@ from ledgermq.client import (
     MessageModel,
     MessageQueue,
     PushConsumer,
+    Sql92,
 )
 from ledgermq.runtime.clock import Clock, SystemClock
 
@@ -60,7 +64,9 @@ class ListenerFailedError(Exception):
 class Witnessed:
     """Listener and observer of one consumer: writes everything down."""
 
-    def __init__(self, spec: WorkerSpec, recorder: Recorder, clock: Clock) -> None:
+    def __init__(
+        self, spec: WorkerSpec, recorder: Recorder, clock: Clock, replier: Replier | None = None
+    ) -> None:
         self.delivered = 0
         self.refused = self.again = self._refusals = 0
         self.committed: dict[str, int] = {}
@@ -68,6 +74,7 @@ class Witnessed:
         self._spec = spec
         self._recorder = recorder
         self._clock = clock
+        self._replier = replier
         self._generation = 0
         self._next_op = self._calls = 0
 
@@ -85,6 +92,8 @@ class Witnessed:
         if self._spec.mode != "orderly" and held_s == HELD_LONG_S:
             # Only now: other calls of the queue go on, and a kill would leave a hole in the record.
             await asyncio.sleep(held_s)
+        if self._replier is not None:
+            await self._replier.reply(messages)
         if status is ConsumeStatus.RECONSUME_LATER and self._refusals % 2 == 0:
             raise ListenerFailedError
         return status
@@ -246,12 +255,17 @@ async def main(spec: WorkerSpec) -> None:
         max_reconsume_times=-1 if spec.reconsume_max is None else spec.reconsume_max,
     )
     with Recorder(Path(spec.raw)) as recorder:
-        seen = Witnessed(spec, recorder, SystemClock())
+        name = f"{spec.instance}-replies"
+        replier = Replier(replace(config, instance_name=name)) if spec.replies else None
+        seen = Witnessed(spec, recorder, SystemClock(), replier)
         consumer = PushConsumer(config, seen.listen, options, observer=seen)
         for topic, expression in subscribed(spec).items():
-            consumer.subscribe(topic, expression)
+            consumer.subscribe(topic, Sql92(expression) if spec.sql else expression)
         seen.mark("start", {})
-        async with consumer:
+        async with contextlib.AsyncExitStack() as stack:
+            if replier is not None:
+                await stack.enter_async_context(replier)
+            await stack.enter_async_context(consumer)
             await until_stopped(spec.seconds_max, seen.report, asyncio.Event())
         seen.mark("stop", {})
         say(seen.report(done=True))

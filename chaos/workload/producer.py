@@ -25,8 +25,9 @@ from chaos.history.outcome import (
 from chaos.history.payload import body_hash, encode_body, make_key, run_tag
 from chaos.interpreter import Completion, Interpreter, Slots
 from chaos.record import Recorder
+from chaos.workload.requests import Asker, Endings, UnansweredError
 from chaos.workload.transactions import OPTIONS, Decider
-from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
+from chaos.workload.worker import TAG_NUMBER, WorkerSpec, run_worker, say, until_stopped
 from ledgermq.client import (
     Attempt,
     ClientConfig,
@@ -53,6 +54,7 @@ NOTHING_SENT = frozenset({
 SYSTEM_BUSY = 2
 LARGE_BODY_BYTES, LARGE_BODIES = 60_000, 20
 """Together beyond 1 MiB, where a broker cuts a batch into spans."""
+RETRY_TIMES = 2
 ABANDONED_S = 0.004
 """After so long nobody waits for a send any more that is to be abandoned."""
 
@@ -60,10 +62,13 @@ ABANDONED_S = 0.004
 class Sender:
     """Performs ``send`` operations with one client library producer."""
 
-    def __init__(self, spec: WorkerSpec, producer: Producer, clock: Clock) -> None:
+    def __init__(
+        self, spec: WorkerSpec, producer: Producer, clock: Clock, asker: Asker | None = None
+    ) -> None:
         self.errors: dict[str, int] = {}
         self._spec = spec
         self._producer = producer
+        self._asker = asker
         self._clock = clock
         self._tag = bytes.fromhex(run_tag(spec.run_id))
         self._sent: dict[int, int] = {}
@@ -120,6 +125,8 @@ class Sender:
                 err_class="Abandoned",
                 time_ns=self._clock.monotonic_ns(),
             )
+        except UnansweredError:
+            return self._unanswered(key)
         except SendFailed as failed:
             return self._failed(key, failed)
         except RemotingError as error:
@@ -137,6 +144,8 @@ class Sender:
     def _message(self, member: Mapping[str, Any], level: int) -> Message:
         key = member["msg_key"]
         more = {"trace": f"t{key}"} if key % 3 == 0 else {}
+        if member["tag"]:
+            more[TAG_NUMBER] = str(self._spec.tags.index(member["tag"]))
         body, tag, topic = self._bodies.pop(key), member["tag"] or "", self._spec.topic
         return Message(topic, body, tags=tag, keys=str(key), properties=more, delay_level=level)
 
@@ -146,6 +155,8 @@ class Sender:
         if isinstance(self._producer, TransactionProducer):
             key = int(messages[0].keys)
             return await self._producer.send_in_transaction(messages[0], key, timeout_ms=timeout_ms)
+        if self._asker is not None:
+            return await self._asker.send(messages[0], timeout_ms)
         if len(messages) == 1:
             return await self._producer.send(messages[0], queue, timeout_ms=timeout_ms)
         return await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
@@ -169,6 +180,18 @@ class Sender:
             },
             err_code=None if ok else int(result.status),
             time_ns=now_ns,
+        )
+
+    def _unanswered(self, key: int) -> Completion:
+        self.errors["NoReply"] = self.errors.get("NoReply", 0) + 1
+        # How often it was tried nobody says: as often as the library would, and each may be stored.
+        tries = RETRY_TIMES + 1
+        return Completion(
+            type="info",
+            value={"msg_key": key, "error": "no reply", "attempts": [{"stored": True}] * tries},
+            err_code=TIMED_OUT,
+            err_class="NoReply",
+            time_ns=self._clock.monotonic_ns(),
         )
 
     def _failed(self, key: int, failed: SendFailed) -> Completion:
@@ -257,11 +280,15 @@ def workload(spec: WorkerSpec) -> Generator:
 async def main(spec: WorkerSpec) -> None:
     """Send until told to stop, then wait for what is in flight."""
     clock = SystemClock()
+    endings = Endings() if spec.asks else None
+    kind = "transactions" if spec.transactional else "requests" if spec.asks else "producers"
     config = ClientConfig(
         namesrv_addrs=spec.namesrv_addrs,
-        group=f"{spec.group}-{'transactions' if spec.transactional else 'producers'}",
+        group=f"{spec.group}-{kind}",
         instance_name=spec.name,
         send_timeout_ms=spec.send_timeout_ms,
+        retry_times=RETRY_TIMES,
+        hooks=() if endings is None else (endings,),
     )
     slots = Slots(
         worker=spec.worker,
@@ -277,7 +304,10 @@ async def main(spec: WorkerSpec) -> None:
             else Producer(config)
         )
         async with made as producer:
-            sender = Sender(spec, producer, clock)
+            asker = None
+            if endings is not None:
+                asker = Asker(spec.name, producer, endings, recorder, clock)
+            sender = Sender(spec, producer, clock, asker)
             interpreter = Interpreter(client=sender, recorder=recorder, clock=clock, slots=slots)
             tally = interpreter.tally
 
@@ -292,6 +322,8 @@ async def main(spec: WorkerSpec) -> None:
             running = asyncio.create_task(interpreter.run(workload(spec)))
             running.add_done_callback(lambda _: ended.set())
             await until_stopped(spec.seconds_max, report, ended)
+            if asker is not None:
+                await asker.end()
             interpreter.stop()
             await running
             await asyncio.sleep(spec.linger_s)

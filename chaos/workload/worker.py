@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 REPORT_S = 0.25
+TAG_NUMBER = "number"
+"""The property that says which of its producer's tags a message has, if it has one."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     cancel_every: int = 0
     large_every: int = 0
     transactional: bool = False
+    asks: bool = False
+    """Producer: it wants a reply to each message."""
     linger_s: float = 0.0
     """How long a producer stays when it sends no more, so that it can be asked."""
     delay_every: int = 0
@@ -55,6 +59,10 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How long the brokers let each level wait, 1 first."""
     expressions: dict[str, str] = {}
     """Consumer: what it subscribes to, by topic; empty: all of ``topic``."""
+    sql: bool = False
+    """Consumer: its expressions are of SQL92, not tags."""
+    replies: bool = False
+    """Consumer: it replies to what wants a reply."""
     from_last: bool = False
     fail_every: int = 0
     refuse_every: int = 0

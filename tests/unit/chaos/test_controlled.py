@@ -114,14 +114,13 @@ class Overseers(World):
         finally:
             for server in servers:
                 server.close()
+            await asyncio.sleep(0.01)  # who was accepted in the last moment is among the writers
             for writer in self.writers:
                 writer.transport.abort()
             await asyncio.gather(*self.serves)
 
     def _serve(self, name):
         async def serve(reader, writer):
-            self.writers.append(writer)
-            self.serves.append(asyncio.current_task())
             with contextlib.suppress(asyncio.IncompleteReadError, OSError):
                 while True:
                     total = int.from_bytes(await reader.readexactly(4), "big")
@@ -129,7 +128,11 @@ class Overseers(World):
                     if name not in self.silent:
                         writer.write(self._answer(name, frame))
 
-        return serve
+        def accept(reader, writer):
+            self.writers.append(writer)
+            self.serves.append(asyncio.create_task(serve(reader, writer)))
+
+        return accept
 
     def _answer(self, name, frame):
         code = json.loads(frame[4 : 4 + int.from_bytes(frame[1:4], "big")])["code"]

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from broker.pulls.sql92 import compile_sql92
 from chaos.checker import check_history
 from chaos.closing import Closing, _all_came_again, is_kept, keeps_all
 from chaos.generator import Op
 from chaos.history.payload import encode_body, make_key
 from chaos.members import Plan, consumer_specs, producer_specs
 from chaos.record import Recorder
-from chaos.scenario import DELAYS_MS, MAIN_GROUP, WORKLOADS, Scenario, Step, demo
+from chaos.scenario import DELAYS_MS, MAIN_GROUP, TAGS, WORKLOADS, Scenario, Step, demo
 from chaos.workload import consumer
 from chaos.workload.consumer import Witnessed
 from chaos.workload.producer import Sender
@@ -30,7 +31,7 @@ from ledgermq.client import (
 )
 from ledgermq.remoting.protocol.message import MessageExt
 from ledgermq.runtime.clock import SystemClock
-from mutants.patches import HARNESS_BUGS
+from mutants.patches import ALL, HARNESS_BUGS
 from mutants.planting import planted
 from tests.unit.chaos.histories import clean
 from tests.unit.chaos.test_word import SPEC, STORED, Library, result_of, sent
@@ -189,6 +190,27 @@ def test_drain_waits_for_what_comes_again_and_not_for_dead_letters(tmp_path):
             recorder.write("acks", nack | {"reconsume": times})
         assert _all_came_again(raw, {"g": 2}) is wanted
         assert _all_came_again(raw, {}) is False
+
+
+def test_filter_by_properties_chooses_as_the_table_of_tags_says_and_denies_the_unknown(tmp_path):
+    plan = plan_of("sql", tmp_path)
+    (spec,) = (spec for spec in consumer_specs(plan) if spec.sql)
+    (tags,) = plan.subscriptions[spec.group].values()
+    (expression,) = spec.expressions.values()
+    sender = Sender(producer_specs(plan)[0], Library(result_of(STORED)), SystemClock())  # type: ignore[arg-type]
+
+    def chosen() -> set[str | None]:
+        matches, found = compile_sql92(expression).matches, set()
+        for _ in TAGS:
+            member = sender._make(6, 200)
+            sent = sender._message(member, 0)
+            if matches(sent.properties):
+                found.add(member["tag"])
+        return found
+
+    assert chosen() == set(tags) == {"red", "BB"}
+    with planted(ALL["not-of-unknown-is-true"]):
+        assert chosen() == {"red", "BB", None}
 
 
 def test_every_producer_of_a_group_tells_the_same_of_a_transaction_and_on_record_first():
