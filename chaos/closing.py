@@ -20,6 +20,7 @@ from chaos.net.wire import StatusConnection
 from chaos.parts import Parts
 from chaos.record import read_recording
 from chaos.scenario import Scenario, planned_faults
+from chaos.stillness import Stillness
 from chaos.workload.audit import GROUP as AUDITOR
 from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
 from ledgermq.client import (
@@ -31,6 +32,10 @@ from ledgermq.client import (
     RemotingError,
 )
 
+STILL_S = 130.0
+"""Who gives nothing for longer than a lock (a minute) and a silent member (two) last, in a cluster
+that answers, gives nothing any more."""
+REFUSED = "what was refused"
 SAMPLES = 12
 """Messages of each producer that are asked for by id and by key."""
 FINDABLE = ("plain", "orderly")
@@ -58,6 +63,7 @@ class Closing:
         self._ends: dict[MessageQueue, QueueEnds] = {}
         self._begins: dict[tuple[str, int], int] = {}
         self._retried = False
+        self._still = Stillness(int(STILL_S * 1e9))
         self._silent_s = 0.0
         """How long questions of the end have waited for answers that did not come."""
 
@@ -66,7 +72,10 @@ class Closing:
         return self._parts.plan.consumed
 
     async def drain(self) -> None:
-        """Wait until every group has committed everything, then stop the consumers."""
+        """Wait until every group has committed everything, then stop the consumers.
+
+        Who has not is waited for as long as it moves; who stands still is put on record.
+        """
         parts = self._parts
         parts.phase("drain", "the groups read the rest")
         if parts.scenario.workload.delay_every:  # until the last of what waits is due
@@ -81,28 +90,55 @@ class Closing:
                         for queue, ends in (await queue_ends(reader, topic)).items()
                     }
                 except RemotingError:
+                    self._still.forget()
                     return False
-                if not self._ends or list(self._late()):
-                    return False
-                raw, most = parts.options.run / "raw", parts.plan.reconsume_max
-                again = await asyncio.to_thread(_all_came_again, raw, most)
-                # What was to come again may have been on a disk that is gone.
-                self._retried = again or bool(parts.lost_alone)
-                return self._retried
+                where = {name: at for name, at, _ in self._late()}
+                if self._ends and not where:
+                    raw, most = parts.options.run / "raw", parts.plan.reconsume_max
+                    owed = await asyncio.to_thread(_owed_again, raw, most)
+                    # What was to come again may have been on a disk that is gone.
+                    self._retried = not owed or bool(parts.lost_alone)
+                    where = {} if self._retried else {REFUSED: owed}
+                self._still.note(parts.clock.monotonic_ns(), where)
+                return bool(self._ends) and not where
+
+            async def over() -> bool:
+                return await drained() or self._still.is_over(parts.clock.monotonic_ns())
 
             if not await until(drained, parts.scenario.drain_s):
-                late = "; ".join(self._late()) or "messages that were refused did not come again"
-                parts.view.notice(f"not drained: {late}")
+                late = "; ".join(f"{name} at {at} of {end}" for name, at, end in self._late())
+                parts.view.notice(
+                    f"not drained: {late or 'messages that were refused did not come again'};"
+                    f" waiting until it moves no more, {STILL_S:.0f} s at the least"
+                )
+                await until(over, STILL_S + parts.scenario.drain_s)
+                self._judge_still()
         await parts.workers.stop("consumer")
         parts.problems += parts.workers.problems
 
-    def _late(self) -> Iterable[str]:
+    def _judge_still(self) -> None:
+        """Put on record what stands still; where a disk was lost nothing is owed."""
+        if self._parts.lost_alone:
+            return
+        now_ns, ends = (
+            self._parts.clock.monotonic_ns(),
+            {name: end for name, _, end in self._late()},
+        )
+        for name, at in sorted(self._still.still(now_ns).items()):
+            if name == REFUSED:
+                expected, told = "all of it came again", f"{at} never did, in {STILL_S:.0f} s"
+            else:
+                expected, told = f"read to {ends[name]}", f"at {at} for {STILL_S:.0f} s"
+            self._write("drain", name, expected, told, {})
+
+    def _late(self) -> Iterable[tuple[str, int, int]]:
+        """Yield by group and queue how far who has not read to the end has read, and the end."""
         for group, topics in self._topics().items():
             committed = self._parts.workers.committed(group)
             for queue, end in sorted(self._ends.items()):
                 at = committed.get(_name(queue), 0)
                 if queue.topic in topics and at < end.end_off:
-                    yield f"{group} {_name(queue)} at {at} of {end.end_off}"
+                    yield f"{group} {_name(queue)}", at, end.end_off
 
     async def audit(self) -> None:
         """Read every queue from its beginning to its end and record the drain facts."""
@@ -296,10 +332,10 @@ def _some_sends(path: Path) -> list[dict[str, Any]]:
     return sends[:: max(1, len(sends) // SAMPLES)][:SAMPLES]
 
 
-def _all_came_again(raw: Path, most: Mapping[str, int]) -> bool:
-    """Tell whether every message that a listener refused was handed to its group again.
+def _owed_again(raw: Path, most: Mapping[str, int]) -> int:
+    """Return how many messages that a listener refused were not handed to its group again.
 
-    Not what came as often as its group allows: it is a dead letter.
+    Without what came as often as its group allows: it is a dead letter.
     """
     refused: dict[tuple[str, int], int] = {}
     given: dict[tuple[str, int], int] = {}
@@ -313,7 +349,7 @@ def _all_came_again(raw: Path, most: Mapping[str, int]) -> bool:
             elif table == "deliveries":
                 who = (row["grp"], row["msg_key"])
                 given[who] = max(given.get(who, 0), row["t_proc_end"])
-    return all(given.get(who, 0) > t for who, t in refused.items())
+    return sum(given.get(who, 0) <= t for who, t in refused.items())
 
 
 def _key_of(message: Any) -> str | None:  # noqa: ANN401 - a message or nothing

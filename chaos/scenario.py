@@ -127,6 +127,8 @@ DECIDED_S = 5.0
 """After so long whatever somebody can tell of has been asked for."""
 LATE_MS_MAX = 5_000.0
 """How long a delayed message may be overdue where no fault is near. Machines may be slow."""
+LATE_MS_HALF_MAX = 2_000.0
+"""How long half of them may be: one may meet a machine that is busy, half of all do not."""
 RECOVERY_MS_MAX = 20_000
 """How long after a fault nothing may be acknowledged. Machines may be slow."""
 AVAILABILITY_MIN = 0.5

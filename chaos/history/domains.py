@@ -134,7 +134,7 @@ CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
 DLEDGER, PLAIN = "dledger", "plain"
 """What ``format`` in a replica's meta.json may say: of its segments, the first if it is absent."""
 
-TIMES: Final = ("late_ms_max", "offsets_settle_ms", "recovery_ms_max")
+TIMES: Final = ("late_ms_max", "late_ms_half_max", "offsets_settle_ms", "recovery_ms_max")
 """What of run.json's ``contract`` is a number of milliseconds."""
 SHARES: Final = ("redelivery_ratio_max", "availability_min")
 """What of it is a number of 0 to 1."""
@@ -146,6 +146,8 @@ CHECK_BACK: Final = ("after_ms", "interval_ms", "max")
 before its producers are asked, how long at the least until they are asked again, and how often."""
 ASKED_WITHIN_NS: Final = 5_000_000_000
 """So much longer than ``after_ms`` and two intervals may pass before a question is missed."""
+HALF_OF: Final = 20
+"""Of so many delayed messages at the least half is something to judge by."""
 EARLY_NS: Final = 10_000_000
 """How much sooner than told something may come again: brokers count in milliseconds, and their
 clock may be set forward a little meanwhile."""

@@ -9,7 +9,16 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
-from tests.spark.kinds import Kind, of, orderly, passed_over, reading, refuse, transactions
+from tests.spark.kinds import (
+    Kind,
+    of,
+    orderly,
+    passed_over,
+    reading,
+    refuse,
+    transactions,
+    waiting,
+)
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 FAR: Final = 1 << 60
@@ -38,6 +47,20 @@ def passed_over_far_away(run: HistoryBuilder, messages: list[Message]) -> None:
     run.clock += 20 * MS
     run.commit(0, sent[-1].queue_offset + 1)
     run.deliver(sent[1], consumer="c1", generation=2, after=40 * MS)
+
+
+def overdue(kind: Kind, count: int, late: int) -> None:
+    """So many of so many delayed messages come three seconds late, where one may be four."""
+    contract = kind.run.run["contract"]
+    contract |= {"late_ms_max": 4_000, "late_ms_half_max": 2_000}
+    for _ in range(count - len(kind.sent)):
+        message = kind.send(kind="delay", delay_ms=1_000)
+        message.send.update(queue_id=None, queue_offset=None)
+        kind.run.clock = max(kind.run.clock, message.send["t_cmp"] + 1_000 * MS)
+        kind.deliver(message)
+    for row in kind.given[len(kind.given) - late :]:
+        for name in ("t_fetch_inv", "t_recv"):
+            row[name] += 3_000 * MS
 
 
 def dead(kind: Kind, late_ns: int) -> None:
@@ -95,6 +118,9 @@ ODD: Final[dict[str, tuple[Spoil, dict[str, int]]]] = {
     "late question": (of(transactions, lambda kind: late_question(kind, 180, 200)), {}),
     "asked twice at once": (of(transactions, lambda kind: late_question(kind, 60, 65)), {"A23": 1}),
     "odd assignments": (odd_assignments, {}),
+    "half of many late": (of(waiting, lambda kind: overdue(kind, 21, 11)), {"A25": 11}),
+    "half of few late": (of(waiting, lambda kind: overdue(kind, 19, 19)), {}),
+    "less than half late": (of(waiting, lambda kind: overdue(kind, 24, 12)), {}),
     "committed without end": (committed_without_end, {"A35": FAR - 11}),
 }
 """What is odd, and how many anomalies of which check it has."""

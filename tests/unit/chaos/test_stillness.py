@@ -1,0 +1,120 @@
+"""What stands still at the end of a run is an answer that is wrong, not a run without a verdict."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chaos import closing
+from chaos.checker import check_history
+from chaos.closing import Closing
+from chaos.scenario import Scenario
+from chaos.stillness import Stillness
+from chaos.workload.audit import QueueEnds
+from ledgermq.client import MessageQueue, NoRoute
+from ledgermq.runtime.clock import SystemClock
+from tests.unit.chaos.histories import clean
+from tests.unit.chaos.test_workloads import Notes
+
+QUEUE = MessageQueue("t", "b", 2)
+
+
+def test_who_moves_does_not_stand_and_who_is_over_is_forgotten():
+    still = Stillness(10)
+    assert not still.is_over(100)
+    still.note(0, {"a": 1, "b": 1})
+    still.note(9, {"a": 2, "b": 1})
+    assert still.still(10) == {"b": 1}
+    assert not still.is_over(10)
+    assert still.is_over(19)
+    still.note(20, {"a": 2})
+    assert still.still(20) == {"a": 2}
+    still.forget()
+    assert not still.is_over(99)
+    still.note(30, {"a": 2})
+    assert still.still(39) == {}
+
+
+class Read:
+    """A group and how far it has read of eight, by time; an end that nobody tells at first."""
+
+    def __init__(self, steps: dict[int, int], *, unknown: int = 0) -> None:
+        self.asked = 0
+        self._steps = steps
+        self._unknown = unknown
+
+    def committed(self, _group: str) -> dict[str, int]:
+        at = max(begun for begun in self._steps if begun <= self.asked)
+        return {"t/2": self._steps[at]}
+
+    async def ends(self, _reader: Any, _topic: str) -> dict[MessageQueue, QueueEnds]:
+        self.asked += 1
+        if self.asked <= self._unknown:
+            raise NoRoute("t")
+        return {QUEUE: QueueEnds(0, 8)}
+
+
+def drained(read: Read, monkeypatch: Any, tmp_path: Any, **more: Any) -> tuple[Notes, list[str]]:
+    """Return what is written of a drain, and what is shown."""
+    notes, shown = Notes(), []
+
+    async def stop(_role: str) -> None: ...
+
+    class Reader:
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(closing, "STILL_S", 0.3)
+    monkeypatch.setattr(closing, "queue_ends", read.ends)
+    monkeypatch.setattr(closing, "auditor", lambda _: Reader())
+    (tmp_path / "raw").mkdir()
+    parts = SimpleNamespace(
+        scenario=Scenario(name="s", drain_s=0.1), recorder=notes, clock=SystemClock(),
+        problems=[], phase=lambda *_: None, lost_alone=more.get("lost_alone", 0),
+        options=SimpleNamespace(run=tmp_path),
+        view=SimpleNamespace(notice=shown.append),
+        cluster=SimpleNamespace(name_server_addrs=lambda: ("ns:1",)),
+        workers=SimpleNamespace(committed=read.committed, stop=stop, problems=[]),
+        plan=SimpleNamespace(consumed={"g": ("t",)}, topics=("t",), reconsume_max={}),
+    )  # fmt: skip
+    asyncio.run(Closing(parts).drain())  # type: ignore[arg-type]
+    return notes, shown
+
+
+def verdict_of(notes: Notes) -> str:
+    return check_history(clean(answers=notes.of("answers"))).results["A50"].verdict
+
+
+def test_a_group_that_stands_still_is_found(monkeypatch, tmp_path):
+    notes, shown = drained(Read({0: 3}), monkeypatch, tmp_path)
+    (row,) = notes.of("answers")
+    assert (row["subject"], row["expected"]) == ("g t/2", "read to 8")
+    assert row["told"].startswith("at 3 for")
+    assert verdict_of(notes) == "invalid"
+    assert "not drained: g t/2 at 3 of 8" in shown[0]
+
+
+@pytest.mark.parametrize(
+    ("read", "more"),
+    [
+        (Read({0: 8}), {}),
+        (Read({0: 3, 5: 8}), {}),
+        (Read({0: 3, 4: 8}, unknown=4), {}),
+        (Read({0: 3}), {"lost_alone": 2}),
+        (Read({0: 3}, unknown=1_000), {}),
+    ],
+    ids=("at the end", "a little later", "once there is a route", "lost with a disk", "no route"),
+)
+def test_who_reads_on_and_whom_nobody_can_ask_are_not(monkeypatch, tmp_path, read, more):
+    notes, _ = drained(read, monkeypatch, tmp_path, **more)
+    assert notes.of("answers") == []
+
+
+def test_what_is_refused_and_does_not_come_again_is_found(monkeypatch, tmp_path):
+    monkeypatch.setattr(closing, "_owed_again", lambda *_: 2)
+    notes, _ = drained(Read({0: 8}), monkeypatch, tmp_path)
+    (row,) = notes.of("answers")
+    assert (row["subject"], row["told"][:5]) == ("what was refused", "2 nev")
+    assert verdict_of(notes) == "invalid"
