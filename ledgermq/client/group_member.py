@@ -408,6 +408,7 @@ class GroupMember(StartStop):
             try:
                 ids = await self.leaders.call(queue, self.api.consumer_ids, slaves=True)
                 if self.client_id in ids:
+                    self.hindrances.on_listed(self.client_id, ids)
                     return ids
             except RemotingError as error:
                 _log.info("queue=%s event=no_members error=%s", queue, error)

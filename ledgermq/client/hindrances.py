@@ -6,7 +6,7 @@ long as it holds. What a change of leader brings about is no reason before it ha
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ledgermq.client.errors import NotTaken, Unfinished
 from ledgermq.client.leader import leader_may_have_moved
@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 LASTING_MS = 5_000
 """From when on what passes at a change of leader, or of members, counts as a reason."""
+TWIN_MS = 130_000
+"""Brokers forget a connection that says nothing in two minutes."""
 NOT_REGISTERED = frozenset({
     ResponseCode.SUBSCRIPTION_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -38,6 +40,8 @@ class Hindrances:
         """Since when the queues of a topic are not had, or a queue cannot be pulled."""
         self._without: set[str] = set()
         """Topics of which no queue is this member's share."""
+        self._twin_since_ms: int | None = None
+        self._twin_told = False
 
     def __bool__(self) -> bool:
         """Tell whether a topic is blocked."""
@@ -78,6 +82,24 @@ class Hindrances:
         self._topics.pop(topic, None)
         if taken:
             del self._since_ms[topic]
+
+    def on_listed(self, client_id: str, ids: Sequence[str]) -> None:
+        """Take the members of the group; one id that is there twice has the share of two.
+
+        A connection that broke may be listed for two minutes beside the one that took its place.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if ids.count(client_id) < 2:
+            self._twin_since_ms, self._twin_told = None, False
+        elif self._twin_since_ms is None:
+            self._twin_since_ms = now_ms
+        elif now_ms - self._twin_since_ms >= TWIN_MS and not self._twin_told:
+            self._twin_told = True
+            _log.warning(
+                "client_id=%s event=duplicate_instance another process has this instance_name: both"
+                " read the same part of the queues, and nobody the rest; give each its own",
+                client_id,
+            )
 
     def on_pull_failed(self, queue: MessageQueue, error: RemotingError) -> None:
         """Take why a pull of a queue failed."""

@@ -181,3 +181,30 @@ def test_the_limit_of_the_group_counts_where_a_consumer_has_none(tmp_path: Path)
             assert await dead_letters(group, "planted") == 0
 
     run(tmp_path, body)
+
+
+def test_two_processes_of_one_name_are_told_that_they_share(tmp_path, caplog, monkeypatch) -> None:
+    """They have one client id, which brokers list twice: both read the same half of the queues."""
+    monkeypatch.setattr("ledgermq.client.hindrances.TWIN_MS", 0)
+    monkeypatch.setattr("ledgermq.client.push.PushConsumer._warn_of_twin", lambda _: None)
+
+    def warned() -> int:
+        return caplog.text.count("event=duplicate_instance")
+
+    async def body(group: Cluster) -> None:
+        await send(group, 1, "red")
+        settings = {"instance_name": "a", "rebalance_ms": 50}
+        async with contextlib.AsyncExitStack() as stack:
+            for alone in (True, False):
+                listen = lambda *_: ConsumeStatus.CONSUME_SUCCESS  # noqa: E731 - of no interest
+                consumer = PushConsumer(config(group, "twins", **settings), listen, FIRST)
+                consumer.subscribe(TOPIC)
+                await stack.enter_async_context(consumer)
+                if alone:
+                    await asyncio.sleep(0.3)
+                    assert warned() == 0
+            await until(lambda: warned() >= 2, "a warning of each")
+
+    with caplog.at_level("WARNING"):
+        run(tmp_path, body)
+    assert warned() == 2

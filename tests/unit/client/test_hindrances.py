@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ledgermq.client import MessageQueue, NotTaken, Unfinished
-from ledgermq.client.hindrances import LASTING_MS, Hindrances
+from ledgermq.client.hindrances import LASTING_MS, TWIN_MS, Hindrances
 from ledgermq.client.puller import Puller
 from ledgermq.remoting.protocol.errors import ConnectFailed, for_code
 from mutants.patches import BY_TESTS
@@ -53,6 +53,23 @@ def test_a_share_without_queues_is_said_once_and_blocks_nothing(
     warned = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert warned == ["topic=orders event=no_queue_for_this_member"] * 2
     assert hindrances.problems(QUEUES) == {}
+
+
+def test_a_twin_is_a_warning_once_it_outlasts_any_connection_that_broke(
+    hindrances: Hindrances, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def listed(after_ms: int, *ids: str) -> int:
+        clock.now_ms += after_ms
+        hindrances.on_listed("a", ids)
+        return caplog.text.count("event=duplicate_instance")
+
+    assert listed(0, "a", "a", "b") == 0
+    assert listed(TWIN_MS - 1, "a", "a") == 0
+    assert listed(0, "a", "b", "b") == 0, "the old connection is forgotten"
+    assert listed(TWIN_MS, "a", "a") == 0
+    assert [listed(after_ms, "a", "a") for after_ms in (TWIN_MS - 1, 1, TWIN_MS)] == [0, 1, 1]
+    assert listed(0, "a") == 1
+    assert [listed(after_ms, "a", "a") for after_ms in (0, TWIN_MS)] == [1, 2], "another one"
 
 
 def test_a_queue_whose_listener_finishes_nothing_is_a_reason_after_a_while(
