@@ -269,9 +269,12 @@ def in_words(error: RemotingError, topic: str, addresses: tuple[str, ...]) -> st
 
     servers = ", ".join(addresses)
     if isinstance(error, NameServersUnreachable):
-        return f"no name server answers at {servers}; start one, or name another with --namesrv"
+        return f"{error}; start a name server, or name another with --namesrv"
     if isinstance(error, NoRoute):
-        return f"topic {topic} can not be consumed: {error} ({servers}); send to it first"
+        return (
+            f"topic {topic} can not be consumed: {error} ({servers}); send to it first, or wait:"
+            " while its brokers have no leader it is not known either"
+        )
     return f"topic {topic} can not be consumed: {error}"
 
 

@@ -154,13 +154,16 @@ def consumer_progress(
 ) -> None:
     """List how far a group has come in each queue, and how much is left.
 
-    Masters and leaders are asked. Brokers that have none at the moment are named on stderr.
+    Masters and leaders are asked. Brokers that have none at the moment are named on stderr. Exit
+    code 1 for a group that nobody knows.
 
     Example: ledgermq admin consumerProgress -g billing
     """
 
     async def ask(client: AdminClient) -> Rows:
         found = await client.group_progress(group, topic)
+        if not any(one.consumer_offset > 0 for one in found) and not await _is_known(client, group):
+            return []
         places = await client.brokers()
         left_out = {one.name for one in places} - {one.name for one in places if not one.broker_id}
         if left_out:
@@ -174,7 +177,11 @@ def consumer_progress(
             for one in found
         ]
 
-    _run(namesrv, ask, as_json=as_json)
+    _run(namesrv, ask, as_json=as_json, none=f"no broker knows group {group}, or it has no offsets")
+
+
+async def _is_known(client: AdminClient, group: str) -> bool:
+    return group in await client.groups() or await client.group_connections(group) is not None
 
 
 def consumer_connection(

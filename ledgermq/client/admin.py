@@ -361,7 +361,7 @@ class AdminClient(MessageFinder):
             except RemotingError as error:
                 last = error
         servers = ", ".join(self._config.namesrv_addrs)
-        raise NameServersUnreachable(f"no answer from {servers}") from last
+        raise NameServersUnreachable(f"no answer from {servers}: {last}") from last
 
     async def _each_broker(
         self, topic: str, ask: Callable[[str], Awaitable[dict[MessageQueue, Any]]]

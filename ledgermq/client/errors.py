@@ -78,6 +78,12 @@ class NameServersUnreachable(ClientError):
     retriable = True
 
 
+class NotJoined(ClientError):
+    """A consumer had no share of its topics in time, and nothing that blocks it is known."""
+
+    retriable = True
+
+
 class TooManyPending(ClientError):
     """More sends await an answer than ``max_pending_sends`` allows."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ledgermq.client.assignment import Assignment
 from ledgermq.client.background import Background
 from ledgermq.client.config import ClientConfig, ConsumeOptions
-from ledgermq.client.errors import NameServersUnreachable, NoRoute
+from ledgermq.client.errors import NoRoute, NotJoined
 from ledgermq.client.figures import Figures
 from ledgermq.client.hindrances import Hindrances
 from ledgermq.client.ids import lasting_client_id
@@ -172,8 +172,9 @@ class GroupMember(StartStop):
     async def wait_joined(self, timeout_s: float = 10.0) -> None:
         """Wait until this member has its share of every topic; raises what blocks it by then.
 
-        Errors: ``NameServersUnreachable``, ``NoRoute`` for a topic that nobody knows, or what a
-        broker said. The consumer goes on trying: call `stop` to give up.
+        Errors: ``NameServersUnreachable``, ``NoRoute`` for a topic that nobody knows, what a broker
+        said, or ``NotJoined`` where nothing is known to block it. The consumer goes on trying: call
+        `stop` to give up.
         """
         try:
             async with timeout(timeout_s):
@@ -182,7 +183,7 @@ class GroupMember(StartStop):
             for _, error in sorted(self.problems.items()):
                 raise error from None
             late = f"group {self.config.group} was not joined in {timeout_s:g} s"
-            raise NameServersUnreachable(late) from None
+            raise NotJoined(late) from None
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:

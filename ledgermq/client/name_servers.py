@@ -55,7 +55,7 @@ class NameServers:
                 continue
             self._good = index
             return route
-        raise NameServersUnreachable(f"no answer from {self._names()}") from last_error
+        raise self._unreachable(last_error) from last_error
 
     async def fetch_route_everywhere(
         self, topic: str, suspects: frozenset[str]
@@ -85,8 +85,11 @@ class NameServers:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
         if not answers:
-            raise NameServersUnreachable(f"no answer from {self._names()}") from last_error
+            raise self._unreachable(last_error) from last_error
         return choose_route(routes, suspects)
+
+    def _unreachable(self, last_error: RemotingError | None) -> NameServersUnreachable:
+        return NameServersUnreachable(f"no answer from {self._names()}: {last_error}")
 
     async def _ask(self, addr: str, topic: str) -> TopicRouteData | None:
         command = RemotingCommand(
