@@ -374,6 +374,7 @@ class RealDisk:
 
     def lock(self, path: str) -> Closeable:
         """Take an exclusive lock; see `Disk.lock`."""
+        check_link(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

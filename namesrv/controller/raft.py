@@ -5,7 +5,8 @@ What is changed, and why (all of it read in PySyncObj 0.3.17):
 - the journal is `SyncedJournal`: nothing is said that the disk does not have;
 - messages go over `namesrv.controller.links`, typed and bounded: nothing is unpickled;
 - an answer of an earlier term is dropped: PySyncObj's name no term, and it would count them;
-- a message of a term that no peer can have reached is dropped;
+- a message of a term that no peer can have reached is dropped, and so are entries in the place of
+  committed ones, and the wish for an entry that cannot be: PySyncObj would fail over them;
 - a leader's message that ends before what the same leader has sent is dropped: PySyncObj would cut
   the log there, though the rest has been confirmed;
 - how far the leader has committed counts only in a message that compares the logs: PySyncObj would
@@ -28,7 +29,8 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from ledgermq.runtime.disk import Disk
-from namesrv.controller.commands import Outcome, decode_command
+from ledgermq.runtime.errors import FatalError
+from namesrv.controller.commands import BadCommand, Outcome, decode_command
 from namesrv.controller.journal import SyncedJournal, to_entry, to_raw
 from namesrv.controller.limits import ENTRIES_MAX
 from namesrv.controller.machine import Machine
@@ -65,6 +67,8 @@ TERMS_AHEAD_MAX: Final = 2**32
 """A term so far beyond the own one is no peer's: terms would end, and nobody lead any more."""
 _DUE: Final = 0
 """The time of an election that is due: what PySyncObj itself sets where a leader asks for one."""
+_FIRST_INDEX: Final = 1
+"""That of the no-op with which every log begins: nobody wants it."""
 _NOT_COMPARED: Final = 0
 """The commit index of a message that says nothing of what is before it."""
 
@@ -213,7 +217,14 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
     @replicated  # type: ignore[untyped-decorator]  # the library has no types
     def apply_command(self, payload: bytes) -> Outcome:
         """Apply a command; all controllers do so in one order."""
-        outcome = self.machine.apply(decode_command(payload))
+        try:
+            command = decode_command(payload)
+        except BadCommand as error:
+            raise FatalError(
+                f"the log of this controller has a command that this build does not know ({error});"
+                " start it with the build that wrote that, or a newer one"
+            ) from error
+        outcome = self.machine.apply(command)
         if outcome.changed and outcome.group is not None:
             group = outcome.group
             _log.info(
@@ -300,11 +311,27 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
             _log.warning("event=term_refused peer=%s term=%d own=%d", peer, message.term, self.term)
             return True
         if isinstance(message, NextIndex):
-            return message.term != self.term
+            is_known = _FIRST_INDEX < message.next_index <= self.journal.last[0] + 1
+            return message.term != self.term or not is_known
         if isinstance(message, Append):
+            if self._is_over_committed(message):
+                _log.warning(
+                    "event=append_refused peer=%s term=%d prev=%d other entries are committed here",
+                    peer, message.term, message.prev_index,
+                )  # fmt: skip
+                return True
             index, term = self.journal.last
             return message.term == term and message.end < index
         return isinstance(message, Install) and not self._may_install(peer, message)
+
+    def _is_over_committed(self, message: Append) -> bool:
+        """Whether it would replace what is committed: no leader has anything else there."""
+        told = [(message.prev_index, message.prev_term)]
+        told += [(entry.index, entry.term) for entry in message.entries]
+        return any(
+            index <= self.raftCommitIndex and self.journal.term_of(index) not in {None, term}
+            for index, term in told
+        )
 
     def _may_install(self, peer: str, message: Install) -> bool:
         """Whether a part of a snapshot is taken: the last one only behind a first one that was."""

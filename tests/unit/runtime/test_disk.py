@@ -110,6 +110,12 @@ def test_failed_replacement_leaves_the_old_file_and_no_other(monkeypatch, disk, 
     assert disk.names(str(tmp_path)) == ["small"]
 
 
+def test_a_lock_that_is_a_link_to_nothing_is_said_to_be_one(disk, tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "nowhere" / "lock")
+    with pytest.raises(FatalError, match="is a link to nothing"):
+        disk.lock(str(tmp_path / "lock"))
+
+
 def test_lock_is_exclusive_between_processes(disk, tmp_path):
     path = str(tmp_path / "lock")
     script = (

@@ -259,6 +259,39 @@ def test_a_term_that_no_peer_can_have_is_not_taken(monkeypatch):
         assert taken(2**61)
 
 
+@pytest.mark.parametrize("wanted", [0, 1, 2**53])
+def test_an_entry_that_cannot_be_is_wished_in_vain(monkeypatch, caplog, wanted):
+    world, leader, follower = settled(monkeypatch)
+    leader.receive(follower.own, NextIndex(leader.term, wanted, True, False))
+    world.settle(1.0)
+    assert leader.leads
+    assert "Traceback" not in caplog.text
+
+
+def test_nobody_replaces_what_is_committed_and_who_tries_ends_nobody(monkeypatch, caplog):
+    world, leader, follower = settled(monkeypatch)
+    world.propose()
+    world.settle(1.0)
+    before, committed = list(follower.journal), follower.raftCommitIndex
+    term = leader.term + 1
+    other = Entry(committed, term, command(66))
+    prev = follower.journal.term_of(committed - 1)
+    for message in (
+        Append(term, committed, committed - 1, prev, (other,)),
+        Append(term, committed, committed, term, ()),
+    ):
+        follower.receive(leader.own, message)
+        follower.turn()
+    assert list(follower.journal) == before
+    assert caplog.text.count("event=append_refused") == 2
+
+
+def test_a_command_of_a_newer_build_is_said_to_be_one(monkeypatch):
+    _, leader, _ = settled(monkeypatch)
+    with pytest.raises(FatalError, match=r"does not know \(version 9, .*the build that wrote"):
+        leader.apply_command(b'{"version":9,"command":{}}', _doApply=True)
+
+
 def with_a_tail(monkeypatch):
     """Return a former leader with an entry that nobody else has, and what its asker was told."""
     world, leader, _ = settled(monkeypatch)
