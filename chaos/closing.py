@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from chaos.catalogue.contracts import RAFT
+from chaos.catalogue.kinds import Takes
 from chaos.convert import make_sends
 from chaos.history.payload import decode_body
 from chaos.nemesis.wait import until
 from chaos.net.wire import StatusConnection
 from chaos.parts import Parts
 from chaos.record import read_recording
-from chaos.scenario import Scenario, planned_faults
+from chaos.scenario import STILL_S, Scenario, planned_faults
 from chaos.stillness import Stillness
 from chaos.workload.audit import GROUP as AUDITOR
 from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
@@ -32,9 +33,6 @@ from ledgermq.client import (
     RemotingError,
 )
 
-STILL_S = 130.0
-"""Who gives nothing for longer than a lock (a minute) and a silent member (two) last, in a cluster
-that answers, gives nothing any more."""
 REFUSED = "what was refused"
 SAMPLES = 12
 """Messages of each producer that are asked for by id and by key."""
@@ -117,19 +115,22 @@ class Closing:
         parts.problems += parts.workers.problems
 
     def _judge_still(self) -> None:
-        """Put on record what stands still; where a disk was lost nothing is owed."""
+        """Put on record what stands still; where a disk was lost nothing is owed.
+
+        Nor is it to a group without a member: the harness let that end.
+        """
         if self._parts.lost_alone:
             return
-        now_ns, ends = (
-            self._parts.clock.monotonic_ns(),
-            {name: end for name, _, end in self._late()},
-        )
-        for name, at in sorted(self._still.still(now_ns).items()):
-            if name == REFUSED:
-                expected, told = "all of it came again", f"{at} never did, in {STILL_S:.0f} s"
-            else:
-                expected, told = f"read to {ends[name]}", f"at {at} for {STILL_S:.0f} s"
-            self._write("drain", name, expected, told, {})
+        still = self._still.still(self._parts.clock.monotonic_ns())
+        if REFUSED in still and owes_what_is_refused(self._parts.scenario):
+            told = f"{still[REFUSED]} never did, in {STILL_S:.0f} s"
+            self._write("drain", REFUSED, "all of it came again", told, {})
+        living = {spec.history_group for spec in self._parts.workers.living("consumer")}
+        for name, at, end in self._late():
+            group, _, _ = name.rpartition(" ")
+            if still.get(name) == at and group in living:
+                told = f"at {at} for {STILL_S:.0f} s"
+                self._write("drain", name, f"read to {end}", told, {"grp": group})
 
     def _late(self) -> Iterable[tuple[str, int, int]]:
         """Yield by group and queue how far who has not read to the end has read, and the end."""
@@ -304,6 +305,15 @@ def keeps_all(scenario: Scenario) -> bool:
     """
     trims = any(fault.kind.nemesis == TRIM for _, fault in planned_faults(scenario))
     return scenario.mode == RAFT and not trims
+
+
+def owes_what_is_refused(scenario: Scenario) -> bool:
+    """Tell whether what was refused comes again in time.
+
+    It lies in a log like other messages, and waits by a wall clock.
+    """
+    kinds = [fault.kind for _, fault in planned_faults(scenario)]
+    return not any(kind.takes is not Takes.NOTHING or kind.moves_clock for kind in kinds)
 
 
 def is_kept(send: Mapping[str, Any], begins: Mapping[tuple[str, int], int]) -> bool:

@@ -107,7 +107,7 @@ class Plan:
             topic=TOPIC,
             group=MAIN_GROUP,
             seed=self.seed,
-            seconds_max=self.scenario.timeline_s_max + 120,
+            seconds_max=self.scenario.timeline_s_max + self.scenario.drain_s_max + 120,
             first_process=worker * PROCESSES_PER_WORKER,
             broker_name=self.broker_name,
             delays_ms=DELAYS_MS,

@@ -197,7 +197,7 @@ async def _live(parts: Parts) -> None:
         parts.phase("quiesce", "no faults any more, still sending")
         await asyncio.sleep(scenario.quiesce_s)
         for role in ("hostile", "producer"):
-            await workers.stop(role)
+            await workers.stop(role, quiet=not parts.problems)
         closing = Closing(parts)
         await closing.drain()
     await closing.audit()

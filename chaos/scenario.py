@@ -123,11 +123,14 @@ TRANSACTIONS = {
     "transactionCheckMax": str(CHECK_BACK["max"]),
 }
 """The settings that say so."""
+STILL_S = 130.0
+"""Who gives nothing for longer than a lock (a minute) and a silent member (two) last, in a cluster
+that answers, gives nothing any more."""
 DECIDED_S = 5.0
 """After so long whatever somebody can tell of has been asked for."""
 LATE_MS_MAX = 5_000.0
 """How long a delayed message may be overdue where no fault is near. Machines may be slow."""
-LATE_MS_HALF_MAX = 2_000.0
+LATE_MS_HALF_MAX = 3_000.0
 """How long half of them may be: one may meet a machine that is busy, half of all do not."""
 RECOVERY_MS_MAX = 20_000
 """How long after a fault nothing may be acknowledged. Machines may be slow."""
@@ -228,6 +231,11 @@ class Scenario:
     """How the brokers replicate: `chaos.catalogue.contracts.MODES`."""
     coverage: Mapping[str, int] = field(default_factory=dict)
     """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
+
+    @property
+    def drain_s_max(self) -> float:
+        """How long the groups are waited for at the most, as long as they move."""
+        return 2 * self.drain_s + STILL_S
 
 
 def planned_faults(scenario: Scenario) -> list[tuple[str, FaultSpec]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.backends.process import Child
-from chaos.workload.worker import Status, WorkerSpec, decode_status
+from chaos.workload.worker import LEAVE, STOP, Status, WorkerSpec, decode_status
 from ledgermq.runtime.cancel import timeout
 
 READY_TIMEOUT_S = 45.0
@@ -64,12 +64,15 @@ class Workers:
             silent = [w.spec.name for w in started if not w.ready.is_set()]
             self.problems.append(f"{', '.join(silent)} said nothing in {READY_TIMEOUT_S:.0f} s")
 
-    async def stop(self, role: str) -> None:
-        """Tell the workers of a role to stop, wait, and note those that did not end well."""
+    async def stop(self, role: str, *, quiet: bool = True) -> None:
+        """Tell the workers of a role to stop, wait, and note those that did not end well.
+
+        ``quiet``: no fault is in force, and all nodes are well.
+        """
         mine = [w for w in self._workers if w.role == role and not w.crashed and not w.left]
         for worker in mine:
             self._note_death(worker)
-            await _tell_to_stop(worker)
+            await _tell(worker, STOP if quiet else LEAVE)
         await asyncio.gather(*(self._await_end(worker) for worker in mine))
         self._workers = [w for w in self._workers if w not in mine] + mine
 
@@ -77,7 +80,7 @@ class Workers:
         """Tell one worker to stop, as the members of a group come and go."""
         worker = next(w for w in self._workers if w.spec.name == name)
         self._note_death(worker)
-        await _tell_to_stop(worker)
+        await _tell(worker, LEAVE)
         await self._await_end(worker)
         worker.left = True
 
@@ -177,9 +180,9 @@ class Workers:
             self.problems.append(f"{worker.spec.name} died during the run, exit code {code}")
 
 
-async def _tell_to_stop(worker: Worker) -> None:
+async def _tell(worker: Worker, word: bytes) -> None:
     stdin = worker.child.process.stdin
     if stdin is not None and worker.child.state() != "gone":
         with contextlib.suppress(OSError):
-            stdin.write(b"stop\n")
+            stdin.write(word)
             await stdin.drain()

@@ -162,13 +162,13 @@ def consumer_progress(
 
     async def ask(client: AdminClient) -> Rows:
         found = await client.group_progress(group, topic)
-        if not any(one.consumer_offset > 0 for one in found) and not await _is_known(client, group):
-            return []
         places = await client.brokers()
         left_out = {one.name for one in places} - {one.name for one in places if not one.broker_id}
         if left_out:
             names = ", ".join(sorted(left_out))
             typer.echo(f"ledgermq: no master and no leader at the moment: {names}", err=True)
+        if not any(one.consumer_offset > 0 for one in found) and not await _is_known(client, group):
+            return []
         return [
             {"topic": one.queue.topic}
             | _place(one.queue)
@@ -177,7 +177,12 @@ def consumer_progress(
             for one in found
         ]
 
-    _run(namesrv, ask, as_json=as_json, none=f"no broker knows group {group}, or it has no offsets")
+    _run(
+        namesrv,
+        ask,
+        as_json=as_json,
+        none=f"no broker that leads knows group {group}, or it has no offsets",
+    )
 
 
 async def _is_known(client: AdminClient, group: str) -> bool:

@@ -78,11 +78,12 @@ def check_late(history: History) -> Result:
 def _bound(contract: Mapping[str, Any], late_ms: Sequence[float]) -> float | None:
     """Return how late a message may be: less where half of them all are later than half may be."""
     half: float | None = contract.get("late_ms_half_max")
+    most: float | None = contract.get("late_ms_max")
     if half is not None and len(late_ms) >= HALF_OF:
         later = sum(late > half for late in late_ms)
         if 2 * later > len(late_ms):
-            return half
-    return contract.get("late_ms_max")
+            return half if most is None else min(half, most)
+    return most
 
 
 def _disturbed(history: History, start: int, end: int) -> bool:

@@ -321,8 +321,8 @@ async def main(spec: WorkerSpec) -> None:
             ended = asyncio.Event()
             running = asyncio.create_task(interpreter.run(workload(spec)))
             running.add_done_callback(lambda _: ended.set())
-            await until_stopped(spec.seconds_max, report, ended)
-            if asker is not None:
+            quiet = await until_stopped(spec.seconds_max, report, ended)
+            if asker is not None and quiet:
                 await asker.end()
             interpreter.stop()
             await running

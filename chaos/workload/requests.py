@@ -1,14 +1,15 @@
 """Who wants replies, and who gives them.
 
 A request is a send like any other: the record has how it ended, as a hook hears it. Beside it
-stands what the reply said and what it had to say, which follows from the request: its key, in a
-body one byte longer. At the end, when all is quiet, one more request is owed a reply.
+stands what the reply said and what it had to say, which follows from the request: its bytes, begun
+otherwise, so that in the logs nobody takes the one for the other. At the end, when all is quiet,
+half of the requests at least get their replies.
 """
 
 import asyncio
 from typing import Any, Final, Self
 
-from chaos.history.payload import body_hash, decode_body, encode_body
+from chaos.history.payload import MAGIC, body_hash, decode_body
 from chaos.record import Recorder
 from ledgermq.client import (
     ClientConfig,
@@ -25,10 +26,12 @@ from ledgermq.client import (
 from ledgermq.runtime.clock import Clock
 
 REPLY_WITHIN_S: Final = 6.0
-"""How long the last request of all may wait for a reply, with those that are sent meanwhile."""
+"""How long the requests of the end may wait for replies."""
+LAST_REQUESTS: Final = 10
+"""So many of them that ended are enough to judge."""
 LOOK_EVERY_S: Final = 0.05
-MORE_BYTES: Final = 1
-"""So much longer than its request is a reply: nobody takes the one for the other."""
+REPLY_MAGIC: Final = b"LMQR"
+"""With what a reply begins, in place of what messages begin with."""
 
 
 class UnansweredError(Exception):
@@ -62,8 +65,8 @@ class Asker:
         self._endings = endings
         self._recorder = recorder
         self._clock = clock
-        self._last_replied_ns = 0
-        """When the latest request was made that has its reply."""
+        self._ended: list[tuple[int, bool]] = []
+        """When each request was made that has ended, and whether with a reply."""
 
     async def send(self, message: Message, timeout_ms: int) -> SendResult:
         """Send a request and return how its send ended, with a reply or without.
@@ -71,15 +74,16 @@ class Asker:
         Errors: `UnansweredError`, and those of a send.
         """
         begun_ns = self._clock.monotonic_ns()
+        reply = None
         try:
             reply = await self._producer.request(message, timeout_ms)
         except NoReply:
             pass
-        else:
-            self._heard(message, reply)
-            self._last_replied_ns = max(self._last_replied_ns, begun_ns)
         finally:
             sending = self._endings.take(message.keys)
+            self._ended.append((begun_ns, reply is not None))
+        if reply is not None:
+            self._heard(message, reply)
         if sending is None or not isinstance(sending.error, SendFailed | None):
             raise UnansweredError
         if sending.error is not None:
@@ -89,19 +93,24 @@ class Asker:
 
     def _heard(self, request: Message, reply: MessageExt) -> None:
         self.replied += 1
-        self._write(
-            request.keys, words_of(wanted(bytes(request.body))), words_of(reply.content() or b"")
-        )
+        expected, told = wanted(bytes(request.body)), reply.content() or b""
+        self._write(request.keys, words_of(expected), words_of(told))
 
     async def end(self) -> None:
-        """Wait until a request that is made from now on has its reply; write down whether."""
-        begun_ns = self._clock.monotonic_ns()
+        """Go on until enough requests have ended; write down whether half of them have replies.
+
+        Where nobody makes any request more, there is nothing to write down.
+        """
+        begun_ns, before = self._clock.monotonic_ns(), len(self._ended)
         for _ in range(round(REPLY_WITHIN_S / LOOK_EVERY_S)):
-            if self._last_replied_ns >= begun_ns:
+            ended = [replied for t, replied in self._ended[before:] if t >= begun_ns]
+            if len(ended) >= LAST_REQUESTS:
                 break
             await asyncio.sleep(LOOK_EVERY_S)
-        told = "a reply" if self._last_replied_ns >= begun_ns else None
-        self._write(f"{self._name}, now that all is quiet", "a reply", told)
+        if ended:
+            told = "half or more" if 2 * sum(ended) >= len(ended) else f"{sum(ended)}"
+            subject = f"{self._name}, {len(ended)} requests, now that all is quiet"
+            self._write(subject, "half or more", told)
 
     def _write(self, subject: str, expected: str, told: str | None) -> None:
         row: dict[str, Any] = {"kind": "reply", "subject": subject, "expected": expected}
@@ -138,14 +147,13 @@ class Replier:
 
 def wanted(request: bytes) -> bytes:
     """Return what is to be replied to a request of ours. Errors: ValueError for any other."""
-    payload = decode_body(request)
-    if payload is None:
+    if decode_body(request) is None:
         raise ValueError("a request of somebody else")
-    tag = bytes.fromhex(payload.run_tag)
-    return encode_body(tag, payload.msg_key, len(request) + MORE_BYTES)
+    return REPLY_MAGIC + request[len(REPLY_MAGIC) :]
 
 
-def words_of(body: bytes) -> str:
-    """Return a body as the record has it: the key that it names, and its fingerprint."""
-    payload = decode_body(body)
-    return f"{'nobody' if payload is None else payload.msg_key} {body_hash(body)}"
+def words_of(reply: bytes) -> str:
+    """Return a reply as the record has it: the key that it names, and its fingerprint."""
+    is_one = reply.startswith(REPLY_MAGIC)
+    payload = decode_body(MAGIC + reply[len(MAGIC) :]) if is_one else None
+    return f"{'nobody' if payload is None else payload.msg_key} {body_hash(reply)}"

@@ -1,6 +1,6 @@
 """What all worker processes share: settings from a file, commands on stdin, status on stdout.
 
-A worker begins at once, reports one JSON line every quarter second, ends after ``stop`` on stdin,
+A worker begins at once, reports one JSON line every quarter second, ends after a word on stdin,
 when stdin closes, or when its time is up, and writes everything to its own recording.
 """
 
@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 REPORT_S = 0.25
+STOP, LEAVE = b"stop\n", b"leave\n"
+"""What ends a worker: all is quiet, or not."""
 TAG_NUMBER = "number"
 """The property that says which of its producer's tags a message has, if it has one."""
 
@@ -115,8 +117,11 @@ def read_spec(argv: list[str]) -> WorkerSpec:
 
 async def until_stopped(
     seconds_max: float, report: Callable[[], Mapping[str, Any]], done: asyncio.Event
-) -> None:
-    """Report until ``stop`` comes, stdin ends, the time is up, or ``done`` is set."""
+) -> bool:
+    """Report until a word comes, stdin ends, the time is up, or ``done`` is set.
+
+    Returns whether the word was `STOP`: all is quiet, and whoever is owed something may say so.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -126,8 +131,10 @@ async def until_stopped(
     while not command.done() and not ended.done() and loop.time() < end:
         say(report())
         await asyncio.wait({command, ended}, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+    quiet = command.done() and command.result() == STOP
     for task in (command, ended):
         task.cancel()
+    return quiet
 
 
 def say(status: Mapping[str, Any]) -> None:

@@ -124,6 +124,8 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         self._wire = _Wire(self, post)
         self._offered: tuple[str, int, Entry | None] = "", 0, None
         """Peer and term of the last snapshot that began to come, and its last entry."""
+        self._warned = "", 0
+        """Of whose entries in the place of committed ones was told last: peer and term."""
         dump = f"{directory}/dump"
         _copy(disk, self.journal.snapshot_path, dump)
         conf = SyncObjConf(
@@ -315,23 +317,34 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
             return message.term != self.term or not is_known
         if isinstance(message, Append):
             if self._is_over_committed(message):
-                _log.warning(
-                    "event=append_refused peer=%s term=%d prev=%d other entries are committed here",
-                    peer, message.term, message.prev_index,
-                )  # fmt: skip
+                self._warn_of_another_log(peer, message.term)
                 return True
             index, term = self.journal.last
             return message.term == term and message.end < index
         return isinstance(message, Install) and not self._may_install(peer, message)
 
     def _is_over_committed(self, message: Append) -> bool:
-        """Whether it would replace what is committed: no leader has anything else there."""
+        """Whether it would replace what is committed: no leader has anything else there.
+
+        One of an earlier term may, and is none any more.
+        """
+        if message.term < self.term:
+            return False
         told = [(message.prev_index, message.prev_term)]
         told += [(entry.index, entry.term) for entry in message.entries]
         return any(
             index <= self.raftCommitIndex and self.journal.term_of(index) not in {None, term}
             for index, term in told
         )
+
+    def _warn_of_another_log(self, peer: str, term: int) -> None:
+        if self._warned != (peer, term):
+            self._warned = peer, term
+            _log.warning(
+                "event=append_refused peer=%s term=%d other entries are committed here; if that is"
+                " its log, and not a forgery, the controller whose log is wrong has to start with"
+                " another controllerStorePath", peer, term,
+            )  # fmt: skip
 
     def _may_install(self, peer: str, message: Install) -> bool:
         """Whether a part of a snapshot is taken: the last one only behind a first one that was."""

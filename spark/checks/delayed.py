@@ -73,7 +73,8 @@ def check_late(context: Context) -> CheckResult:
     result.summary = f"at worst {worst.worst:.0f} ms overdue"
     result.details = {"overdue_ms": worst.worst}
     halved = worst.n >= HALF_OF and 2 * worst.over > worst.n
-    bound = half if halved else contract.get("late_ms_max")
+    bound = contract.get("late_ms_max", half if halved else None)
+    bound = min(half, bound) if halved else bound
     if bound is None or worst.worst <= bound:
         return result
     explain = text(message_name(), " came ", F.round("late"), " ms after its time")

@@ -49,10 +49,10 @@ def passed_over_far_away(run: HistoryBuilder, messages: list[Message]) -> None:
     run.deliver(sent[1], consumer="c1", generation=2, after=40 * MS)
 
 
-def overdue(kind: Kind, count: int, late: int) -> None:
+def overdue(kind: Kind, count: int, late: int, half_ms: int = 2_000) -> None:
     """So many of so many delayed messages come three seconds late, where one may be four."""
     contract = kind.run.run["contract"]
-    contract |= {"late_ms_max": 4_000, "late_ms_half_max": 2_000}
+    contract |= {"late_ms_max": 4_000, "late_ms_half_max": half_ms}
     for _ in range(count - len(kind.sent)):
         message = kind.send(kind="delay", delay_ms=1_000)
         message.send.update(queue_id=None, queue_offset=None)

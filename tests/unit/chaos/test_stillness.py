@@ -9,7 +9,7 @@ import pytest
 from chaos import closing
 from chaos.checker import check_history
 from chaos.closing import Closing
-from chaos.scenario import Scenario
+from chaos.scenario import Scenario, Step
 from chaos.stillness import Stillness
 from chaos.workload.audit import QueueEnds
 from ledgermq.client import MessageQueue, NoRoute
@@ -71,12 +71,16 @@ def drained(read: Read, monkeypatch: Any, tmp_path: Any, **more: Any) -> tuple[N
     monkeypatch.setattr(closing, "auditor", lambda _: Reader())
     (tmp_path / "raw").mkdir()
     parts = SimpleNamespace(
-        scenario=Scenario(name="s", drain_s=0.1), recorder=notes, clock=SystemClock(),
+        scenario=Scenario(name="s", drain_s=0.1, timeline=more.get("timeline", ())),
+        recorder=notes, clock=SystemClock(),
         problems=[], phase=lambda *_: None, lost_alone=more.get("lost_alone", 0),
         options=SimpleNamespace(run=tmp_path),
         view=SimpleNamespace(notice=shown.append),
         cluster=SimpleNamespace(name_server_addrs=lambda: ("ns:1",)),
-        workers=SimpleNamespace(committed=read.committed, stop=stop, problems=[]),
+        workers=SimpleNamespace(
+            committed=read.committed, stop=stop, problems=[],
+            living=lambda _: [SimpleNamespace(history_group=more.get("living", "g"))],
+        ),
         plan=SimpleNamespace(consumed={"g": ("t",)}, topics=("t",), reconsume_max={}),
     )  # fmt: skip
     asyncio.run(Closing(parts).drain())  # type: ignore[arg-type]
@@ -104,8 +108,16 @@ def test_a_group_that_stands_still_is_found(monkeypatch, tmp_path):
         (Read({0: 3, 4: 8}, unknown=4), {}),
         (Read({0: 3}), {"lost_alone": 2}),
         (Read({0: 3}, unknown=1_000), {}),
+        (Read({0: 3}), {"living": "h"}),
     ],
-    ids=("at the end", "a little later", "once there is a route", "lost with a disk", "no route"),
+    ids=(
+        "at the end",
+        "a little later",
+        "once there is a route",
+        "lost with a disk",
+        "no route",
+        "nobody of it lives",
+    ),
 )
 def test_who_reads_on_and_whom_nobody_can_ask_are_not(monkeypatch, tmp_path, read, more):
     notes, _ = drained(read, monkeypatch, tmp_path, **more)
@@ -118,3 +130,19 @@ def test_what_is_refused_and_does_not_come_again_is_found(monkeypatch, tmp_path)
     (row,) = notes.of("answers")
     assert (row["subject"], row["told"][:5]) == ("what was refused", "2 nev")
     assert verdict_of(notes) == "invalid"
+
+
+@pytest.mark.parametrize("kind", ["power_loss_all", "wipe", "clock_jump"])
+def test_what_a_disk_may_have_lost_or_a_clock_holds_back_is_not_owed(monkeypatch, tmp_path, kind):
+    monkeypatch.setattr(closing, "_owed_again", lambda *_: 2)
+    timeline = (Step(do="start", name="1", kind=kind, targets=("leader",)),)
+    notes, _ = drained(Read({0: 8}), monkeypatch, tmp_path, timeline=timeline)
+    assert notes.of("answers") == []
+
+
+@pytest.mark.parametrize("then", [{"g t/2": 2}, {"g t/1": 3}], ids=("has moved", "is at its end"))
+def test_who_moves_in_the_last_moment_stands_no_more(monkeypatch, tmp_path, then):
+    monkeypatch.setattr(Stillness, "is_over", lambda *_: True)
+    monkeypatch.setattr(Stillness, "still", lambda *_: then)
+    notes, _ = drained(Read({0: 3}), monkeypatch, tmp_path)
+    assert notes.of("answers") == []
