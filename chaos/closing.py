@@ -105,12 +105,13 @@ class Closing:
 
             if not await until(drained, parts.scenario.drain_s):
                 late = "; ".join(f"{name} at {at} of {end}" for name, at, end in self._late())
-                parts.view.notice(
-                    f"not drained: {late or 'messages that were refused did not come again'};"
-                    f" waiting until it moves no more, {STILL_S:.0f} s at the least"
-                )
-                await until(over, STILL_S + parts.scenario.drain_s)
-                self._judge_still()
+                late = late or "messages that were refused did not come again"
+                if self._still:
+                    late += f"; waiting until it moves no more, {STILL_S:.0f} s at the least"
+                parts.view.notice(f"not drained: {late}")
+                if self._still:  # else nobody tells where the ends are
+                    await until(over, STILL_S + parts.scenario.drain_s)
+                    self._judge_still()
         await parts.workers.stop("consumer")
         parts.problems += parts.workers.problems
 

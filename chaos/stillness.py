@@ -15,6 +15,10 @@ class Stillness:
         self._since: dict[str, tuple[int, int]] = {}
         """Where each is, and when it was there first."""
 
+    def __bool__(self) -> bool:
+        """Tell whether anything is noted."""
+        return bool(self._since)
+
     def note(self, now_ns: int, where: Mapping[str, int]) -> None:
         """Note where things are; what is not named is over and forgotten."""
         self._since = {

@@ -1,6 +1,7 @@
 """What stands still at the end of a run is an answer that is wrong, not a run without a verdict."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,9 @@ def test_who_moves_does_not_stand_and_who_is_over_is_forgotten():
     assert still.is_over(19)
     still.note(20, {"a": 2})
     assert still.still(20) == {"a": 2}
+    assert still
     still.forget()
+    assert not still
     assert not still.is_over(99)
     still.note(30, {"a": 2})
     assert still.still(39) == {}
@@ -122,6 +125,13 @@ def test_a_group_that_stands_still_is_found(monkeypatch, tmp_path):
 def test_who_reads_on_and_whom_nobody_can_ask_are_not(monkeypatch, tmp_path, read, more):
     notes, _ = drained(read, monkeypatch, tmp_path, **more)
     assert notes.of("answers") == []
+
+
+def test_nobody_waits_for_a_cluster_that_does_not_answer(monkeypatch, tmp_path):
+    begun = time.monotonic()
+    notes, (shown,) = drained(Read({0: 3}, unknown=1_000), monkeypatch, tmp_path)
+    assert time.monotonic() - begun < 0.3
+    assert (notes.of("answers"), "waiting" in shown) == ([], False)
 
 
 def test_what_is_refused_and_does_not_come_again_is_found(monkeypatch, tmp_path):
