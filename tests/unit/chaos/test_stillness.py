@@ -1,7 +1,6 @@
 """What stands still at the end of a run is an answer that is wrong, not a run without a verdict."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,9 +127,7 @@ def test_who_reads_on_and_whom_nobody_can_ask_are_not(monkeypatch, tmp_path, rea
 
 
 def test_nobody_waits_for_a_cluster_that_does_not_answer(monkeypatch, tmp_path):
-    begun = time.monotonic()
     notes, (shown,) = drained(Read({0: 3}, unknown=1_000), monkeypatch, tmp_path)
-    assert time.monotonic() - begun < 0.3
     assert (notes.of("answers"), "waiting" in shown) == ([], False)
 
 
