@@ -68,7 +68,7 @@ def drained(read: Read, monkeypatch: Any, tmp_path: Any, **more: Any) -> tuple[N
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(closing, "STILL_S", 0.3)
+    monkeypatch.setattr(closing, "STILL_S", 1.0)
     monkeypatch.setattr(closing, "queue_ends", read.ends)
     monkeypatch.setattr(closing, "auditor", lambda _: Reader())
     (tmp_path / "raw").mkdir()
