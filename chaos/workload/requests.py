@@ -28,7 +28,7 @@ from ledgermq.runtime.clock import Clock
 REPLY_WITHIN_S: Final = 6.0
 """How long the requests of the end may wait for replies."""
 LAST_REQUESTS: Final = 10
-"""So many of them that ended are enough to judge."""
+"""So many of them are enough to judge: the first ones, since those without replies end last."""
 LOOK_EVERY_S: Final = 0.05
 REPLY_MAGIC: Final = b"LMQR"
 """With what a reply begins, in place of what messages begin with."""
@@ -65,23 +65,23 @@ class Asker:
         self._endings = endings
         self._recorder = recorder
         self._clock = clock
-        self._ended: list[tuple[int, bool]] = []
-        """When each request was made that has ended, and whether with a reply."""
+        self._made: list[bool | None] = []
+        """Of each request whether it got a reply; None: it has not ended."""
 
     async def send(self, message: Message, timeout_ms: int) -> SendResult:
         """Send a request and return how its send ended, with a reply or without.
 
         Errors: `UnansweredError`, and those of a send.
         """
-        begun_ns = self._clock.monotonic_ns()
-        reply = None
+        number, reply = len(self._made), None
+        self._made.append(None)
         try:
             reply = await self._producer.request(message, timeout_ms)
         except NoReply:
             pass
         finally:
             sending = self._endings.take(message.keys)
-            self._ended.append((begun_ns, reply is not None))
+            self._made[number] = reply is not None
         if reply is not None:
             self._heard(message, reply)
         if sending is None or not isinstance(sending.error, SendFailed | None):
@@ -97,14 +97,15 @@ class Asker:
         self._write(request.keys, words_of(expected), words_of(told))
 
     async def end(self) -> None:
-        """Go on until enough requests have ended; write down whether half of them have replies.
+        """Wait for the next requests to end; write down whether half of them got replies.
 
         Where nobody makes any request more, there is nothing to write down.
         """
-        begun_ns, before = self._clock.monotonic_ns(), len(self._ended)
+        before = len(self._made)
         for _ in range(round(REPLY_WITHIN_S / LOOK_EVERY_S)):
-            ended = [replied for t, replied in self._ended[before:] if t >= begun_ns]
-            if len(ended) >= LAST_REQUESTS:
+            asked = self._made[before : before + LAST_REQUESTS]
+            ended = [one for one in asked if one is not None]
+            if len(ended) == LAST_REQUESTS:
                 break
             await asyncio.sleep(LOOK_EVERY_S)
         if ended:
