@@ -7,10 +7,11 @@ Source: spec/proof.md A26, A28, A29, A57.
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from typing import Any
 
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 from chaos.checker.redelivery import BROKER_NS, unsettled
-from chaos.history.domains import EARLY_NS, LETTERS_MORE
+from chaos.history.domains import COPY, EARLY_NS, LETTERS_MORE
 
 Refused = tuple[str, int]
 """Group and message."""
@@ -20,7 +21,8 @@ def check_ladder(history: History) -> Result:
     """A26: a retry that comes before its time, without a refusal, or beyond its group's limit.
 
     A message that says that it comes for the n-th time was refused n times, and the n-th of these
-    refusals to be over is over: where no wall clock was moved, only after its delay.
+    refusals to be over is over: where no wall clock was moved, only after its delay. The limit is
+    for what was received: a consumer keeps what no broker takes back, and goes on counting.
     """
     again = [d for d in history.to_groups if (d.get("reconsume") or 0) and d["msg_key"] is not None]
     who = {(d["grp"], d["msg_key"]) for d in again}
@@ -35,6 +37,10 @@ def check_ladder(history: History) -> Result:
         over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + waits_ns)
     for times in over.values():
         times.sort()
+    received: dict[tuple[Any, ...], int] = {}
+    for row in again:
+        copy = tuple(row.get(name) for name in COPY)
+        received[copy] = min(received.get(copy, row["reconsume"]), row["reconsume"])
     found = []
     for row in again:
         times = over.get((row["grp"], row["msg_key"]), [])
@@ -42,7 +48,7 @@ def check_ladder(history: History) -> Result:
         given = max(row["t_recv"], row.get("t_proc_begin") or 0)
         waited = bisect_right(times, given + EARLY_NS)
         most = history.reconsume_max.get(row["grp"])
-        beyond = most is not None and row["reconsume"] > most
+        beyond = most is not None and received[tuple(row.get(name) for name in COPY)] > most
         if row["reconsume"] > waited or beyond:
             limit = f", beyond the limit of {most}" if beyond else ""
             explain = (

@@ -153,6 +153,8 @@ EARLY_NS: Final = 10_000_000
 clock may be set forward a little meanwhile."""
 QUEUES_MAX: Final = 1 << 31
 """Numbers of queues lie below it: RocketMQ has 32 bits for them."""
+COPY: Final = ("grp", "msg_key", "consumer", "topic", "queue_id", "queue_offset", "t_recv")
+"""What deliveries have in common that were received once: their consumer tried again by itself."""
 LETTERS_MORE: Final = 3
 """How many more dead letters there may be of a refusal whose answer may be lost: a message is given
 back by a request and by a send, each to an old and to a new leader."""

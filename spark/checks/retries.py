@@ -9,10 +9,10 @@ not come again, is one. Source: spec/proof.md A26, A28, A29, A57.
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.history.domains import EARLY_NS, LETTERS_MORE
+from chaos.history.domains import COPY, EARLY_NS, LETTERS_MORE
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
 from spark.facts import (
@@ -44,6 +44,8 @@ def check_ladder(context: Context) -> CheckResult:
         return unknown("A26", "needs acks: messages came again, and nobody recorded refusals")
     again = context.deliveries.filter(to_groups() & of_run(context))
     again = again.filter("coalesce(reconsume, 0) > 0 and msg_key is not null")
+    # A consumer keeps what no broker takes back, and goes on counting.
+    received = F.min("reconsume").over(Window.partitionBy(*COPY))
     nacks = _nacks(context).join(again.select(*WHO).distinct(), WHO, "left_semi")
     if any(row.no_delay_ms or row.no_t_inv for row in acks_of(context, "nack")):
         empty = nacks.agg(
@@ -58,7 +60,8 @@ def check_ladder(context: Context) -> CheckResult:
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
     # What a consumer keeps and tries again itself was received only once.
     given = F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv"))
-    points = again.withColumns({"at": given + EARLY_NS, "refused": F.lit(0)}).unionByName(
+    again = again.withColumns({"at": given + EARLY_NS, "refused": F.lit(0), "received": received})
+    points = again.unionByName(
         nacks.select(*WHO, due.alias("at"), F.lit(1).alias("refused")), allowMissingColumns=True
     )
     # A refusal that is over at the same moment counts.
@@ -66,7 +69,7 @@ def check_ladder(context: Context) -> CheckResult:
     rows = (
         before(points.filter("at is not null"), line, "waited", "sum", F.col("refused"))
         .filter("refused = 0")
-        .withColumn("beyond", F.coalesce(F.col("reconsume") > most, F.lit(col=False)))
+        .withColumn("beyond", F.coalesce(F.col("received") > most, F.lit(col=False)))
         .filter("reconsume > waited or beyond")
     )
     explain = text(

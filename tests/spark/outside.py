@@ -11,6 +11,7 @@ from typing import Final
 from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
 from tests.spark.kinds import (
     Kind,
+    failing,
     of,
     orderly,
     passed_over,
@@ -61,6 +62,18 @@ def overdue(kind: Kind, count: int, late: int, half_ms: int = 2_000) -> None:
     for row in kind.given[len(kind.given) - late :]:
         for name in ("t_fetch_inv", "t_recv"):
             row[name] += 3_000 * MS
+
+
+def kept(kind: Kind, *, refused: bool = True) -> None:
+    """The last copy that the group allows is kept, since nobody takes it back, and tried again."""
+    copy = kind.rows["retry"]
+    t = kind.run.clock = kind.run.clock + 2_000 * MS
+    if refused:
+        about = {"msg_key": kind.sent[1].key, "reconsume": 1, "delay_ms": 1_000, "outcome": "info"}
+        kind.ack("nack", **about)
+    again = copy | {"reconsume": 2, "t_proc_begin": t + 2_000 * MS, "t_proc_end": t + 2_001 * MS}
+    kind.run.add("deliveries", **again)
+    kind.run.clock = t + 3_000 * MS
 
 
 def dead(kind: Kind, late_ns: int) -> None:
@@ -118,6 +131,7 @@ ODD: Final[dict[str, tuple[Spoil, dict[str, int]]]] = {
     "late question": (of(transactions, lambda kind: late_question(kind, 180, 200)), {}),
     "asked twice at once": (of(transactions, lambda kind: late_question(kind, 60, 65)), {"A23": 1}),
     "odd assignments": (odd_assignments, {}),
+    "kept and tried again": (of(failing, kept), {}),
     "half of many late": (of(waiting, lambda kind: overdue(kind, 21, 11)), {"A25": 11}),
     "half of few late": (of(waiting, lambda kind: overdue(kind, 19, 19)), {}),
     "less than half late": (of(waiting, lambda kind: overdue(kind, 24, 12)), {}),

@@ -8,7 +8,7 @@ from tests.spark.reports import SPARK_MARKS, alarms, report_of
 from tests.spark.spoiled import differences
 
 pytestmark = SPARK_MARKS
-ASKED = ("A2", "A9", "A14", "A15", "A17", "A23", "A25", "A27", "A35", "A48")
+ASKED = ("A2", "A9", "A14", "A15", "A17", "A23", "A25", "A26", "A27", "A35", "A48")
 
 
 @pytest.mark.parametrize("name", ODD)
