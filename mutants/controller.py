@@ -299,6 +299,24 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-grants-any-wish",
+        breaks="A peer wants an entry that no log has, and the leader fails over it.",
+        source="PySyncObj's next_node_idx, which it believes.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._is_refused",
+            ("message.term != self.term or not is_known", "message.term != self.term"),
+        ),
+    ),
+    Mutant(
+        name="controller-ends-for-other-entries",
+        breaks="One append over a committed entry ends a controller with its name server.",
+        source="PySyncObj's append_entries, which cuts the log where it differs.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._is_over_committed",
+            ("if message.term < self.term:", "if True:"),
+        ),
+    ),
+    Mutant(
         name="controller-doubts-whoever-is-left",
         breaks="One of two loses its power, and the other one's log counts no more than its own.",
         source="docs/replication.md, who lost its power: only where that is the last one.",

@@ -96,9 +96,9 @@ class Hindrances:
         elif now_ms - self._twin_since_ms >= TWIN_MS and not self._twin_told:
             self._twin_told = True
             _log.warning(
-                "client_id=%s event=duplicate_instance another process has this instance_name, or"
-                " connections of this one break again and again: of two with one name both read the"
-                " same part of the queues, and nobody the rest; give each its own",
+                "client_id=%s event=duplicate_instance another process uses this instance_name, or"
+                " this one's connections keep breaking; two clients of one name read the same"
+                " queues and leave the rest unread: give each its own name",
                 client_id,
             )
 

@@ -262,7 +262,11 @@ def test_a_term_that_no_peer_can_have_is_not_taken(monkeypatch):
 @pytest.mark.parametrize("wanted", [0, 1, 2**53])
 def test_an_entry_that_cannot_be_is_wished_in_vain(monkeypatch, caplog, wanted):
     world, leader, follower = settled(monkeypatch)
-    leader.receive(follower.own, NextIndex(leader.term, wanted, True, False))
+    wish = NextIndex(leader.term, wanted, True, False)
+    with planted(BY_TESTS["controller-grants-any-wish"]):  # a leader that took it would never end
+        assert not leader._is_refused(follower.own, wish)
+    assert leader._is_refused(follower.own, wish)
+    leader.receive(follower.own, wish)
     world.settle(1.0)
     assert leader.leads
     assert "Traceback" not in caplog.text
@@ -285,6 +289,9 @@ def test_nobody_replaces_what_is_committed_and_who_tries_ends_nobody(monkeypatch
         follower.turn()
     assert list(follower.journal) == before
     assert caplog.text.count("event=append_refused") == 1, "once"
+    replaces = Append(term, committed, committed - 1, prev, (other,))
+    with planted(BY_TESTS["controller-ends-for-other-entries"]), pytest.raises(FatalError):
+        follower.receive(leader.own, replaces)
 
 
 def test_a_command_of_a_newer_build_is_said_to_be_one(monkeypatch):
