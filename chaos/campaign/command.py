@@ -50,7 +50,7 @@ OF_CODE: Final = ("demo", "baseline", "failover", "zombies")
 
 def main(argv: Sequence[str]) -> int:
     """Run or go on with a campaign; return its exit code."""
-    options = _parser().parse_args(argv)
+    options = parse(argv)
     console = Console(highlight=False)
     root = options.out or Path("runs") / f"campaign-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
@@ -69,6 +69,11 @@ def main(argv: Sequence[str]) -> int:
         return _interrupted(console, root, EXIT_TERMINATED)
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command. Errors: `SystemExit` with what is wrong on stderr."""
+    return _parser().parse_args(argv)
+
+
 def settle(directory: Directory, options: argparse.Namespace) -> Settings:
     """Return the settings of the campaign that is here, or begin one.
 
@@ -80,8 +85,12 @@ def settle(directory: Directory, options: argparse.Namespace) -> Settings:
     else:
         scenarios = tuple(_known(name) for name in options.scenario or shipped())
     seeds = options.seeds or (Seeds() if before is None else before.seeds)
+    if before is not None and not options.in_containers:
+        in_containers = before.in_containers
+    else:
+        in_containers = tuple(_known(name) for name in options.in_containers or ())
     words = tuple(_run_options(options))
-    asked = Settings(scenarios=scenarios, seeds=seeds, options=words)
+    asked = Settings(scenarios=scenarios, seeds=seeds, options=words, in_containers=in_containers)
     if before is None:
         directory.begin(asked)
         return asked
@@ -89,7 +98,7 @@ def settle(directory: Directory, options: argparse.Namespace) -> Settings:
         asked = msgspec.structs.replace(asked, options=before.options)
     if asked != before:
         what = f"{directory.root} is a campaign of other settings"
-        told = f"seeds {before.seeds}, {len(before.scenarios)} scenarios"
+        told = f"seeds {before.seeds}, {before.many} scenarios"
         had = " ".join(before.options) or "no further options"
         raise WrongDirectory(f"{what} ({told}, {had}); give the same, or another --out")
     return before
@@ -127,7 +136,7 @@ async def _go(
     runner = Runner(directory, SystemClock(), keep, limit_s=options.run_limit)
     bounds = Bounds(runs=options.runs, hours=options.hours)
     if total(settings, bounds) is None and bounds.hours is None:
-        bounds = Bounds(runs=len(settings.scenarios))  # each once
+        bounds = Bounds(runs=settings.many)  # each once
     show = _Screen(console, runner, settings, bounds)
     show.begin()
     try:
@@ -182,7 +191,7 @@ class _Screen:
 
     def begin(self) -> None:
         done = len(self._runner.done)
-        many = len(self._settings.scenarios)
+        many = self._settings.many
         about = f"{many} scenarios, seeds {self._settings.seeds}"
         went_on = f"; {done} runs are done already" if done else ""
         self._say(Text(f"Campaign {self._runner.directory.root}: {about}{went_on}"))
@@ -241,6 +250,12 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="NAME",
         help=f"name or file, up to {SCENARIOS_MAX} times (default: all that are shipped)",
+    )
+    made.add_argument(
+        "--in-containers",
+        action="append",
+        metavar="NAME",
+        help="the same, for scenarios that run on the docker backend, after the others",
     )
     made.add_argument("--seeds", type=_seeds, metavar="A..B", help="7, 1..20 or 5.. (default 1..)")
     made.add_argument("--spark", action="store_true", help="judge each run on Spark, too")

@@ -173,7 +173,7 @@ def coverage(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Seen]]:
     """Return the faults of all runs by scenario and kind."""
     table: dict[str, dict[str, Seen]] = {}
     for one in outcomes:
-        row = table.setdefault(one.job.title, {})
+        row = table.setdefault(f"{one.job.title}{one.job.place}", {})
         for kind, seen in one.faults.items():
             row.setdefault(kind, Seen()).add(seen)
     return dict(sorted(table.items()))

@@ -15,6 +15,7 @@ import msgspec
 SEEDS_MAX: Final = 1_000_000
 RUNS_MAX: Final = 100_000
 SCENARIOS_MAX: Final = 200
+IN_CONTAINERS: Final = ("--backend", "docker")
 FAILED_IN_A_ROW: Final = 3
 """After so many runs in a row that the harness could not make, something is wrong with it."""
 
@@ -38,6 +39,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seeds: Seeds = Seeds()
     options: tuple[str, ...] = ()
     """Further options of each run, as ``ledgermq chaos run`` takes them."""
+    in_containers: tuple[str, ...] = ()
+    """Scenarios that come behind the others in each turn, on the docker backend."""
+
+    @property
+    def many(self) -> int:
+        """How many runs a seed has."""
+        return len(self.scenarios) + len(self.in_containers)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +73,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """Return what a person calls it."""
         bug = f" with {self.mutant}" if self.mutant else ""
-        return f"{self.title} seed {self.seed}{bug}"
+        return f"{self.title} seed {self.seed}{bug}{self.place}"
+
+    @property
+    def place(self) -> str:
+        """Return where it runs, if that is not on processes, as the end of a phrase."""
+        return " in containers" if IN_CONTAINERS[1] in self.options else ""
 
     @property
     def name(self) -> str:
@@ -89,13 +102,18 @@ def parse_seeds(text: str) -> Seeds:
 
 def job(settings: Settings, number: int) -> Job | None:
     """Return the run with a number, the first being 0; None behind the last."""
-    turn, at = divmod(number, len(settings.scenarios))
+    turn, at = divmod(number, settings.many)
     seed = settings.seeds.first + turn
     last = SEEDS_MAX if settings.seeds.last is None else settings.seeds.last
     if seed > last:
         return None
-    scenario = settings.scenarios[at]
-    return Job(number=number, scenario=scenario, seed=seed, options=settings.options)
+    scenario = (*settings.scenarios, *settings.in_containers)[at]
+    options = settings.options if at < len(settings.scenarios) else _boxed(settings.options)
+    return Job(number=number, scenario=scenario, seed=seed, options=options)
+
+
+def _boxed(options: tuple[str, ...]) -> tuple[str, ...]:
+    return options if IN_CONTAINERS[1] in options else (*options, *IN_CONTAINERS)
 
 
 def next_job(
@@ -117,7 +135,7 @@ def total(settings: Settings, bounds: Bounds) -> int | None:
     """Return how many runs there will be; None if only the time decides."""
     numbers = [] if bounds.runs is None else [bounds.runs]
     if settings.seeds.last is not None:
-        numbers.append((settings.seeds.last - settings.seeds.first + 1) * len(settings.scenarios))
+        numbers.append((settings.seeds.last - settings.seeds.first + 1) * settings.many)
     return min(numbers, default=None)
 
 

@@ -11,6 +11,8 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED_FILE = re.compile(r"`([a-z_.]+/[\w./-]*\.(?:py|sh|yaml|toml|txt|md|java))`")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![a-z-])")
+OF_OTHER_TOOLS = {"--collect-only", "--no-deps", "--pdb"}
 SPLIT = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -46,6 +48,17 @@ def test_named_targets_exist(page: str) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", text("Makefile"), re.MULTILINE))
     code = "\n".join(re.findall(r"`[^`]+`|^```.*?^```", text(page), re.MULTILINE | re.DOTALL))
     assert set(MAKE.findall(code)) <= targets
+
+
+def test_named_options_exist() -> None:
+    """What a page has a reader type is an option of ours, or of a tool that is named here."""
+    product = [path for path in tracked() if path.endswith(".py") and path[:6] != "tests/"]
+    code = "\n".join(map(text, product))
+    ours = set(re.findall(r"[\"'](--[a-z][a-z-]+)[\"']", code))
+    by_name = set(re.findall(r"\b[a-z][a-z_]+\b", code))
+    for page in PAGES:
+        for option in set(OPTION.findall(text(page))) - ours - OF_OTHER_TOOLS:
+            assert option.removeprefix("--").replace("-", "_") in by_name, (page, option)
 
 
 def test_front_page_names_the_two_commands() -> None:

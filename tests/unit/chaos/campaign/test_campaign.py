@@ -1,6 +1,7 @@
 """A campaign without its runs: which comes next, what is kept of each, what is found of all."""
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
@@ -10,7 +11,7 @@ import pytest
 from chaos.campaign import keep as keep_module
 from chaos.campaign import outcome as outcome_module
 from chaos.campaign import plan as plan_module
-from chaos.campaign.command import settle
+from chaos.campaign.command import parse, settle
 from chaos.campaign.directory import Directory, WrongDirectory
 from chaos.campaign.junit import junit
 from chaos.campaign.outcome import (
@@ -34,6 +35,7 @@ from chaos.campaign.plan import (
 )
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
+from tests.architecture.tree import ROOT
 
 TWO = Settings(scenarios=("one", "two"), seeds=Seeds(5, 7))
 
@@ -54,6 +56,23 @@ def test_every_scenario_is_tried_before_any_is_tried_twice():
     assert made[5] is not None
     assert made[6] is None, "behind the last seed there is nothing"
     assert made[3].name == "00003-two-6"
+
+
+def test_scenarios_in_containers_come_behind_the_others_of_each_seed():
+    boxed = Settings(
+        scenarios=("one",), seeds=Seeds(5, 6), options=("--no-spark",), in_containers=("two",)
+    )
+    made = [job(boxed, number) for number in range(5)]
+    assert [(one.scenario, one.seed, one.place) for one in made[:4]] == [
+        ("one", 5, ""), ("two", 5, " in containers"), ("one", 6, ""), ("two", 6, " in containers"),
+    ]  # fmt: skip
+    assert made[1].options == ("--no-spark", "--backend", "docker")
+    assert made[4] is None
+    assert total(boxed, Bounds()) == 4
+    rows = coverage([over(number, job=made[number]) for number in range(4)])
+    assert set(rows) == {"one", "two in containers"}
+    everywhere = Settings(scenarios=(), in_containers=("two",), options=("--backend", "docker"))
+    assert job(everywhere, 0).options == ("--backend", "docker"), "said once is enough"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +256,17 @@ def test_a_run_is_named_by_a_command_that_repeats_it():
 
 def asked(**given: object) -> SimpleNamespace:
     usual = {"scenario": None, "seeds": None, "spark": False, "workload": None, "rate": None}
+    usual |= {"in_containers": None}
     return SimpleNamespace(**usual | {"flush": None, "mutant": None, "backend": "local"} | given)
+
+
+def test_scenarios_in_containers_stay_when_a_campaign_goes_on(tmp_path: Path):
+    with Directory(tmp_path / "c") as directory:
+        begun = settle(directory, asked(scenario=["baseline"], in_containers=["demo"]))
+        assert (begun.scenarios, begun.in_containers, begun.many) == (("baseline",), ("demo",), 2)
+        assert settle(directory, asked()) == begun
+        with pytest.raises(WrongDirectory, match="2 scenarios"):
+            settle(directory, asked(in_containers=["zombies"]))
 
 
 def test_a_campaign_is_gone_on_with_only_as_what_it_is(tmp_path: Path):
@@ -293,3 +322,26 @@ def test_what_a_failed_run_left_counts_and_goes(tmp_path: Path):
         assert directory.drop([failed], last=0, bytes_max=0) == [0]
         assert [p.name for p in directory.run(failed.job).iterdir()] == ["run.json"]
         assert directory.drop([failed], last=0, bytes_max=0) == [], "nothing is left to go"
+
+
+def test_half_an_hour_of_chaos_is_a_campaign(tmp_path: Path):
+    """What `make chaos` asks for is parsed and settled, here with an engine that only says yes."""
+    for folder in ("scripts", "docker"):
+        (tmp_path / folder).mkdir()
+    script = tmp_path / "scripts" / "chaos.sh"
+    script.write_text((ROOT / "scripts" / "chaos.sh").read_text())
+    for name in ("engine.sh", "build.sh"):
+        (tmp_path / "docker" / name).write_text("exit 0\n")
+    said = tmp_path / "ledgermq"
+    said.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    said.chmod(0o700)
+    found = subprocess.run(
+        ["bash", script, said, "--runs", "3"], capture_output=True, text=True, check=True
+    )
+    command, kind, *words = found.stdout.split()
+    assert (command, kind) == ("chaos", "campaign")
+    with Directory(tmp_path / "c") as directory:
+        settings = settle(directory, parse(words))
+    assert len(set(settings.scenarios)) == 10
+    assert len(set(settings.in_containers)) == 3
+    assert settings.options == (), "both checkers"
