@@ -100,10 +100,6 @@ class Machine(Protocol):
         """Return where a broker keeps its data."""
         ...
 
-    async def terminate(self, node: str) -> None:
-        """Ask a broker to end, and wait until it is gone."""
-        ...
-
     def expect_exit(self, node: str) -> None:
         """Take it for granted that a broker that runs now may end by itself."""
         ...
@@ -208,6 +204,10 @@ class Cluster(Protocol):
 
     async def kill(self, node: str) -> None:
         """SIGKILL a broker and wait until its process is gone."""
+        ...
+
+    async def terminate(self, node: str) -> None:
+        """Ask a broker to end, by SIGTERM, and wait until it is gone."""
         ...
 
     async def pause(self, node: str) -> None:

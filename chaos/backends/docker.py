@@ -1,6 +1,6 @@
 """A cluster of containers: the compose file of docker/, steered from the engine's host.
 
-Kill and pause by the engine, links by `chaos.backends.netfilter`. Clients of the harness run on
+Kill, stop and pause by the engine, links by `chaos.backends.netfilter`. Clients of the harness run on
 the host and reach the containers' addresses directly. One such cluster at a time: it has a fixed
 project name, so that whatever a dead harness left behind is removed by the next start.
 
@@ -82,6 +82,16 @@ class DockerCluster:
         self._ended.add(node)
         await engine.call(["docker", "kill", "-s", "KILL", self._containers[node]])
         await engine.call(["docker", "wait", self._containers[node]])
+
+    async def terminate(self, node: str) -> None:
+        """SIGTERM a broker's container; wait until it is gone. A kill that it needs is told."""
+        container = self._containers[node]
+        await self.links.remember(node)
+        self._ended.add(node)
+        await engine.call(["docker", "stop", "--time", str(STOP_TIMEOUT_S), container])
+        code = engine.inspect(container, "{{.State.ExitCode}}")
+        if code != "0":
+            self._exits.append(f"{node} container={container[:12]} exit={code} when asked to end")
 
     async def pause(self, node: str) -> None:
         """Freeze a broker's processes."""

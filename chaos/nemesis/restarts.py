@@ -36,7 +36,7 @@ class Stop(Kill):
 
     async def hit(self) -> None:
         """Ask it to end and wait until it has."""
-        await machine_of(self._setting, self.kind).terminate(self._node)
+        await self._setting.cluster.terminate(self._node)
 
 
 class _Several:

@@ -1,6 +1,7 @@
-"""Faults of the docker backend take effect and are lifted: cut, one-way cut, kill, pause."""
+"""Faults of the docker backend take effect and are lifted: cut, one-way cut, kill, stop, pause."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,12 @@ async def check_cut(cluster: DockerCluster) -> None:
         await carries(cluster, link)
 
 
-async def check_kill(cluster: DockerCluster) -> None:
+async def check_gone(cluster: DockerCluster, end: Callable[[str], Awaitable[None]]) -> None:
     leader = await find_leader(cluster)
     node = next(node for node in NODES if node != leader)
     before = await status(cluster, node)
     assert before is not None
-    await cluster.kill(node)
+    await end(node)
     assert cluster.state(node) == "gone"
     assert await status(cluster, node) is None
     await cluster.restart(node)
@@ -116,7 +117,8 @@ def test_faults_take_effect_and_are_lifted(tmp_path: Path) -> None:
         try:
             await cluster.start()
             await check_cut(cluster)
-            await check_kill(cluster)
+            await check_gone(cluster, cluster.kill)
+            await check_gone(cluster, cluster.terminate)
             await check_pause(cluster)
             assert cluster.unexpected_exits() == []
             await cluster.stop()
