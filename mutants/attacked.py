@@ -63,4 +63,13 @@ ATTACKED: Final = (
             ("if len(ids) > MEMBERS_MAX:", "if False:"),
         ),
     ),
+    Mutant(
+        name="rebalances-without-pause",
+        breaks="A consumer rebalances as often as a broker orders it to.",
+        source="Orders (40) without end keep it as busy as it can be.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._rebalance_loop",
+            ("if len(latest_ms) == latest_ms.maxlen:", "if False:"),
+        ),
+    ),
 )

@@ -295,7 +295,16 @@ CONTROLLER: Final = (
         source="A message whose term is damaged, or set by whoever has the key.",
         plant=patch(
             "namesrv.controller.raft:Raft._is_refused",
-            ("if message.term > self.term + TERMS_AHEAD_MAX:", "if False:"),
+            ("if message.term > self.term + AHEAD_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="controller-takes-any-place",
+        breaks="One snapshot up to where indexes end: nothing can be appended behind it.",
+        source="A snapshot of whoever has the key.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._may_install",
+            ("if last.index > own + AHEAD_MAX:", "if False:"),
         ),
     ),
     Mutant(

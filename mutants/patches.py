@@ -36,6 +36,7 @@ from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
+from mutants.measured import MEASURED
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -76,7 +77,7 @@ RARE: Final = frozenset({
 UNSHOWN: Final = frozenset({
     "closed-by-an-older-connection", "conflict-within-a-span", "finished-out-of-order",
     "lateness-of-what-was-refused", "leaving-told-to-nobody", "name-server-that-forgot-us",
-    "older-term-takes-the-route", "queues-begin-as-before-the-trim", "refused-proposal-forgotten",
+    "older-term-takes-the-route", "queues-begin-as-before-the-trim",
     "registration-tried-once", "shared-entry-before-the-log", "silent-for-ever",
     "slow-client-unheard", "transfer-without-end", "trim-takes-the-next-term",
 })  # fmt: skip
@@ -138,6 +139,7 @@ _SIMULATED: Final = (
     *ELECTIONS,
     *REPLICATION,
     *GROUPS,
+    *MEASURED,
     *DURABILITY,
     *PRODUCT_BUGS,
     *SERVING,

@@ -29,6 +29,7 @@ from ledgermq.client import (
 )
 from ledgermq.client import Outcome as ClientOutcome
 from ledgermq.remoting.protocol.errors import NoPermission
+from sim.edging import due_at_once
 from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.reads import Reads
 from sim.workload import (
@@ -48,6 +49,7 @@ from sim.workload import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ledgermq.client import Message, MessageQueue, QueueSelector
     from sim.context import Host
     from sim.faults.plan import Workload
     from sim.record import Record, Row
@@ -60,6 +62,18 @@ LAST_NUMBER: Final = 1 << 30
 LAST_BYTES: Final = 64
 CANCEL_MS_MAX: Final = 40
 """A send that is cancelled is under way for so long, at most."""
+
+
+def chosen_once(queue: MessageQueue) -> QueueSelector:
+    """Return what chooses a queue, and others whenever it is asked again: nobody should."""
+    asked = 0
+
+    def choose(queues: Sequence[MessageQueue], _message: Message) -> MessageQueue:
+        nonlocal asked
+        asked += 1
+        return queue if asked == 1 else queues[(queues.index(queue) + asked - 1) % len(queues)]
+
+    return choose
 
 
 class ClientApp:
@@ -246,7 +260,8 @@ class ClientApp:
             rows = self._record.sending(op.number, ORDERED_TOPIC, bodies)
             message = self._validators.message(ORDERED_TOPIC, *bodies[0])
             try:
-                result = await self._producer.send(message, queue)
+                wanted = queue if op.number % 2 else chosen_once(queue)
+                result = await self._producer.send(message, wanted)
             except RemotingError as error:
                 self._refused(rows, error)
                 return
@@ -259,9 +274,9 @@ class ClientApp:
 
     async def _send_special(self, op: Op) -> None:
         """Send a message that waits, or one whose listener may fail."""
-        strain = self._workload.strain
-        if op.kind is Kind.DELAY and strain is not None and strain.due_at_once:
-            many = op._replace(kind=Kind.BURST, messages=strain.due_at_once)
+        at_once = due_at_once(self._workload)
+        if op.kind is Kind.DELAY and at_once:
+            many = op._replace(kind=Kind.BURST, messages=at_once)
             await asyncio.gather(*(self._send_one_special(op, one) for one in self._bodies(many)))
         else:
             await self._send_one_special(op, *self._bodies(op))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ledgermq.client import PushConsumer
     from sim.disk import SimDisk
     from sim.faults.edges import Edges
-    from sim.faults.plan import Plan
+    from sim.faults.plan import Plan, Workload
     from sim.layout import Layout
     from sim.oracles.clients import Clients
     from sim.oracles.watch import Watch
@@ -53,6 +53,14 @@ def refused_p(plan: Plan) -> float:
     strain, edges = plan.workload.strain, edges_of(plan)
     return max(
         0.0 if strain is None else strain.refused_p, 0.0 if edges is None else edges.refused_p
+    )
+
+
+def due_at_once(workload: Workload) -> int:
+    """Return how many messages are sent together to wait for the same moment; 0: one."""
+    strain, edges = workload.strain, workload.edges
+    return max(
+        0 if strain is None else strain.due_at_once, 0 if edges is None else edges.due_at_once
     )
 
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MS_PER_S: Final = 1000
 SLOW_P: Final = 0.3
 SLOW_MS_MAX: Final = 400
+LONG_P: Final = 0.05
+"""How many calls take much longer, where some do."""
 LOCAL_RETRY_MS: Final = 700
 ORDER_SUSPEND_MS: Final = 100
 OFFSETS_DIRECTORY: Final = "/offsets"
@@ -140,6 +142,8 @@ class MemberApp:
         point = self._rng.point(f"work{place}-{message.reconsume_times}")
         if point < SLOW_P:
             await asyncio.sleep((1 + int(point / SLOW_P * SLOW_MS_MAX)) / MS_PER_S)
+        if self._rng.point(f"long{place}-{message.reconsume_times}") < LONG_P:
+            await asyncio.sleep(self._membership.slow_ms / MS_PER_S)
         return self._rng.point(f"fail{place}-{message.reconsume_times}")
 
     def _note(self, message: MessageExt, context: ConsumeContext) -> None:

@@ -44,6 +44,7 @@ class Poller:
             auto_commit=not settings.manual,
             auto_commit_interval_ms=COMMIT_MS,
             consume_from=ConsumeFrom.FIRST_OFFSET,
+            pull_batch_count=settings.pull_count,
         )
         clock, rng = chance
         self._findings = judge.findings

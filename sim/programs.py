@@ -176,7 +176,8 @@ async def _run_tools(world: World, name: str) -> None:
     assert edges is not None
     times_ms = (edges.tools_ms, world.plan.options.safety_ms)
     config = world.layout.client_config(name)
-    app = ToolsApp(name, config, world.hosts[name], world.validators, times_ms)
+    brokers = {world.layout.broker_address(one): one for one in world.brokers()}
+    app = ToolsApp(name, config, world.hosts[name], world.validators, times_ms, brokers)
     world.apps[name] = app
     await app.run()
 

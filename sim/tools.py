@@ -14,9 +14,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.client import MessageQueue, Producer, PullConsumer, RemotingError
-from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.signing import KeyCredentials, sign
 from sim.clients.wire import RawConnection, frame_of
+from sim.layout import PEER_KEY
+from sim.validators import GROUP_NAME
 from sim.workload import GROUP, PULL_GROUP, TOPIC
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ APART_MS: Final = (0, 2, 30, 200)
 """How long one topic is made after the other."""
 TOPICS_MAX: Final = 6
 """Of each life: routes tell all of them."""
+REMOVED_P: Final = 0.8
+"""How often one of them is removed again."""
 HELD: Final = 4
 """Connections on which pulls wait."""
 HELD_MS: Final = 2_500
@@ -52,9 +57,10 @@ class ToolsApp:
 
     def __init__(
         self, name: str, config: ClientConfig, machine: Host, validators: Validators,
-        times_ms: tuple[int, int],
+        times_ms: tuple[int, int], brokers: dict[str, str],
     ) -> None:  # fmt: skip
         self.name = name
+        self._brokers = brokers
         self.is_busy = False
         self._config = config
         self._machine = machine
@@ -63,6 +69,7 @@ class ToolsApp:
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._made = 0
         self._asked = 0
+        self._signed = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -159,9 +166,12 @@ class ToolsApp:
         ))  # fmt: skip
         await self._request_of(queue, code, fields)
         self._validators.record.count("stats_asked")
+        if rng.split("producers").chance(0.5):
+            fields = {"producerGroup": TOOLS_GROUP, "topic": TOPIC}
+            await self._request_of(queue, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)
 
     async def _make(self, rng: Any) -> None:  # noqa: ANN401  # likewise
-        """Make two topics, one a moment behind the other."""
+        """Make two topics, one a moment behind the other; perhaps remove one of them."""
         if self._made >= TOPICS_MAX:
             return
         names = []
@@ -175,6 +185,14 @@ class ToolsApp:
         )
         made = sum(not isinstance(one, BaseException) for one in ended)
         self._validators.record.count("tools_topics", made)
+        queue = await self._queue(rng) if rng.split("removed").chance(REMOVED_P) else None
+        if queue is not None and made == len(names):
+            fields = {"topic": rng.split("which").choice(names)}
+            await self._request_of(queue, RequestCode.GET_ALL_TOPIC_CONFIG, {})
+            told = await self._request_of(queue, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+            await self._request_of(queue, RequestCode.GET_ALL_TOPIC_CONFIG, {})
+            is_removed = told.code == ResponseCode.SUCCESS
+            self._validators.record.count("tools_topics_removed", is_removed)
 
     async def _hold(self, rng: Any) -> None:  # noqa: ANN401  # likewise
         """Let pulls wait at the end of a queue, on several connections, of which some close."""
@@ -211,4 +229,12 @@ class ToolsApp:
         puller = self._pullers[0]
         command = RemotingCommand(code=code, ext_fields=fields)
         addr = puller._leaders.master(queue)
+        if code is RequestCode.DELETE_TOPIC_IN_BROKER and addr in self._brokers:
+            self._signed += 1
+            command = sign(
+                command, KeyCredentials(PEER_KEY.encode(), self.name),
+                now_ms=self._machine.clock.wall_ms(),
+                nonce=f"{self.name}-{self._machine.incarnation}-{self._signed}",
+                audience=f"{GROUP_NAME}/{self._brokers[addr]}",
+            )  # fmt: skip
         return await puller._instance.client.request(addr, command, ASK_MS)

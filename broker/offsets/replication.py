@@ -78,9 +78,10 @@ class OffsetReplicator(LeaderService):
         if not self._log.writable:
             return
         for payload in self._offsets.take_proposals(count_max):
-            self._log.propose_state(
-                StateKind.OFFSET.value, payload, partial(self._settled, payload)
-            )
+            self._propose_one(payload)
+
+    def _propose_one(self, payload: bytes) -> None:
+        self._log.propose_state(StateKind.OFFSET.value, payload, partial(self._settled, payload))
 
     async def drain(self, timeout_ms: int) -> bool:
         """Propose everything and wait until it is applied; False if the time ran out."""
@@ -94,6 +95,10 @@ class OffsetReplicator(LeaderService):
         return True
 
     def _settled(self, payload: bytes, status: PutStatus) -> None:
+        if status is PutStatus.MESSAGE_ILLEGAL:  # larger than the segments of this log
+            for half in self._offsets.halve(payload):
+                self._propose_one(half)
+            return
         # With the leadership the pending offsets are gone; anything else is tried again.
         if status not in (PutStatus.OK, PutStatus.NOT_LEADER, PutStatus.UNKNOWN):
             self._offsets.give_back(payload)

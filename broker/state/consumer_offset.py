@@ -183,6 +183,27 @@ class ConsumerOffsetTable(LargeTable):
                 if pending.get(queue_id) == offset:
                     self._dirty.setdefault((key, queue_id), offset)
 
+    def halve(self, payload: bytes) -> list[bytes]:
+        """Return a proposal that no entry of the log can hold as two; none for a single offset.
+
+        That one is forgotten: its group goes on where it last was in the log.
+        """
+        rows = [
+            (key, queue_id, offset)
+            for key, queues in msgspec.json.decode(payload, type=OffsetMap).items()
+            for queue_id, offset in queues.items()
+        ]
+        if len(rows) == 1:
+            self.drop(*rows[0][:2])
+            return []
+        halves: list[bytes] = []
+        for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            table: OffsetMap = {}
+            for key, queue_id, offset in part:
+                table.setdefault(key, {})[queue_id] = offset
+            halves.append(msgspec.json.encode(table))
+        return halves
+
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`."""
         return {StateKind.OFFSET: self.apply, StateKind.FORGET_OFFSETS: self.apply_forget}

@@ -1,8 +1,8 @@
 """A cluster of containers: the compose file of docker/, steered from the engine's host.
 
-Kill, stop and pause by the engine, links by `chaos.backends.netfilter`. Clients of the harness run on
-the host and reach the containers' addresses directly. One such cluster at a time: it has a fixed
-project name, so that whatever a dead harness left behind is removed by the next start.
+Kill, stop and pause by the engine, links by `chaos.backends.netfilter`. Clients of the harness run
+on the host and reach the containers' addresses directly. One such cluster at a time: it has a
+fixed project name, so that whatever a dead harness left behind is removed by the next start.
 
 Source: spec/proof.md 2.1 (containers); docker/compose.yaml.
 """

@@ -9,6 +9,7 @@ RemoteBrokerOffsetStore.
 import asyncio
 import logging
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from ledgermq.client.hindrances import Hindrances
 from ledgermq.client.ids import lasting_client_id
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.lifecycle import StartStop
+from ledgermq.client.limits import REBALANCES_IN_A_SECOND_MAX
 from ledgermq.client.local_offsets import LocalOffsets
 from ledgermq.client.message import ConsumeFrom, MessageModel, MessageQueue
 from ledgermq.client.observer import ConsumerObserver
@@ -325,7 +327,13 @@ class GroupMember(StartStop):
             await self.routes.refresh(topic)
 
     async def _rebalance_loop(self) -> None:
+        """Rebalance when something changed, and now and then; orders without end wait."""
+        latest_ms: deque[int] = deque(maxlen=REBALANCES_IN_A_SECOND_MAX)
         while True:
+            if len(latest_ms) == latest_ms.maxlen:
+                early_ms = latest_ms[0] + 1_000 - self.clock.monotonic_ms()
+                await asyncio.sleep(max(0, early_ms) / 1000)
+            latest_ms.append(self.clock.monotonic_ms())
             self._wanted.clear()
             balanced = await self._rebalance()
             wait_ms = self.config.rebalance_ms if balanced else UNBALANCED_RETRY_MS

@@ -56,12 +56,17 @@ TRACES_WAITING_BYTES_MAX: Final = Limit(
 MEMBERS_MAX: Final = Limit(
     20_000, "members of a group, as a broker tells a consumer", Unit.COUNT, Scope.REQUEST, _FAILS
 )
+REBALANCES_IN_A_SECOND_MAX: Final = Limit(
+    8, "rebalances of a consumer in a second, however often brokers order one", Unit.COUNT,
+    Scope.PROCESS, "the next one waits",
+)  # fmt: skip
 
 LIMITS: Final = (
     ROUTE_QUEUES_MAX,
     ROUTE_BROKERS_MAX,
     BROKERS_KNOWN_MAX,
     MEMBERS_MAX,
+    REBALANCES_IN_A_SECOND_MAX,
     PULLED_CONTENT_BYTES_MAX,
     CHECKS_WAITING_MAX,
     CHECKS_WAITING_BYTES_MAX,

@@ -34,7 +34,7 @@ from pysyncobj.journal import Journal
 from ledgermq.runtime.disk import Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.regular import check_replaced
-from namesrv.controller.limits import COMMAND_BYTES_MAX
+from namesrv.controller.limits import COMMAND_BYTES_MAX, PLACE_MAX
 from namesrv.controller.snapshot import Snapshot, read_snapshot
 from namesrv.controller.wire import Entry
 
@@ -45,7 +45,6 @@ _SIZE: Final = struct.Struct(">I")
 _RECORD_BYTES_MAX: Final = _HEAD.size + int(COMMAND_BYTES_MAX)
 _SYNCED: Final = struct.Struct(">QI")
 _SYNCED_FILE_BYTES: Final = 512
-_TERM_MAX: Final = 2**62
 _SECTOR_BYTES: Final = 512
 """What a disk writes as a whole, or not at all."""
 _NO_OP: Final = b"\x01"
@@ -283,7 +282,7 @@ def decode_records(data: bytes) -> tuple[list[Entry], int]:
         end = offset + _HEAD.size + size
         if size > COMMAND_BYTES_MAX or end > len(data):
             break
-        if not index or crc != zlib.crc32(data[offset + _CRC.size : end]):
+        if not 0 < index <= PLACE_MAX or crc != zlib.crc32(data[offset + _CRC.size : end]):
             break
         if entries and (index != entries[-1].index + 1 or term < entries[-1].term):
             break
@@ -338,8 +337,8 @@ def _read_vote(disk: Disk, path: str) -> _Vote:
         vote = msgspec.json.decode(data, type=_Vote)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FatalError(f"{path}: no vote of a controller: {error}") from error
-    if vote.version != 1 or not 0 <= vote.term <= _TERM_MAX:
-        raise FatalError(f"{path}: version {vote.version}, term {vote.term}")
+    if vote.version != 1 or not 0 <= vote.term <= PLACE_MAX:
+        raise FatalError(f"{path} has version {vote.version}, term {vote.term}: no vote{_LOST}")
     return vote
 
 

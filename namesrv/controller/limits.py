@@ -35,6 +35,16 @@ MESSAGE_BYTES_MAX: Final = Limit(
     12 * 1024 * 1024, "message of another controller", Unit.BYTES, Scope.REQUEST, "dropped"
 )
 """Holds a whole log or a whole state, and fits into a frame."""
+PLACE_MAX: Final = Limit(
+    1 << 53, "term, or index of an entry, of a controller", Unit.VALUE, Scope.PROCESS,
+    "dropped; in a file: the start is refused",
+)  # fmt: skip
+"""Far from where numbers end: an entry or an election behind it must still be one."""
+AHEAD_MAX: Final = Limit(
+    1 << 32, "terms or entries by which another controller is ahead", Unit.COUNT, Scope.REQUEST,
+    "dropped",
+)  # fmt: skip
+"""None can be further: terms and places would end, and nobody lead any more."""
 UNSENT_BYTES_MAX: Final = Limit(
     16 * 1024 * 1024, "messages that wait for another controller", Unit.BYTES, Scope.CONNECTION,
     "closed",
@@ -63,6 +73,8 @@ LIMITS: Final = (
     COMMAND_BYTES_MAX,
     STATE_BYTES_MAX,
     MESSAGE_BYTES_MAX,
+    PLACE_MAX,
+    AHEAD_MAX,
     UNSENT_BYTES_MAX,
     ENTRIES_MAX,
     PROPOSALS_MAX,

@@ -32,7 +32,7 @@ from ledgermq.runtime.disk import Disk
 from ledgermq.runtime.errors import FatalError
 from namesrv.controller.commands import BadCommand, Outcome, decode_command
 from namesrv.controller.journal import SyncedJournal, to_entry, to_raw
-from namesrv.controller.limits import ENTRIES_MAX
+from namesrv.controller.limits import AHEAD_MAX, ENTRIES_MAX
 from namesrv.controller.machine import Machine
 from namesrv.controller.prevote import Poll
 from namesrv.controller.snapshot import (
@@ -63,8 +63,6 @@ BEAT_S: Final = 0.05
 FALLBACK_S: Final = 1.5
 """A leader that hears no majority for so long is none any more."""
 _NEVER: Final = 10**9
-TERMS_AHEAD_MAX: Final = 2**32
-"""A term so far beyond the own one is no peer's: terms would end, and nobody lead any more."""
 _DUE: Final = 0
 """The time of an election that is due: what PySyncObj itself sets where a leader asks for one."""
 _FIRST_INDEX: Final = 1
@@ -309,7 +307,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
     # What must not reach PySyncObj
 
     def _is_refused(self, peer: str, message: Message) -> bool:
-        if message.term > self.term + TERMS_AHEAD_MAX:
+        if message.term > self.term + AHEAD_MAX:
             _log.warning("event=term_refused peer=%s term=%d own=%d", peer, message.term, self.term)
             return True
         if isinstance(message, NextIndex):
@@ -354,6 +352,10 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
             return False
         source, term, last = self._offered
         if (source, term) != (peer, message.term) or last is None:
+            return False
+        own = self.journal.last[0]
+        if last.index > own + AHEAD_MAX:
+            _log.warning("event=snapshot_refused peer=%s index=%d own=%d", peer, last.index, own)
             return False
         is_new = self.journal.term_of(last.index) != last.term
         return is_new and last.index > self.raftCommitIndex and last.term <= term

@@ -20,7 +20,12 @@ from typing import Annotated, Final
 import msgspec
 
 from namesrv.controller.commands import BadCommand, decode_command
-from namesrv.controller.limits import COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX, STATE_BYTES_MAX
+from namesrv.controller.limits import (
+    COMMAND_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    PLACE_MAX,
+    STATE_BYTES_MAX,
+)
 
 WIRE_VERSION: Final = 1
 SNAPSHOT_BYTES_MAX: Final = int(STATE_BYTES_MAX) + 64 * 1024
@@ -32,6 +37,9 @@ RETURN_MS: Final = 1_000
 """After so long without a message of a later start an earlier one counts again."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Counts what a sender has sent, or is drawn at its start."""
+Place = Annotated[int, msgspec.Meta(ge=0, le=int(PLACE_MAX))]
+"""A term, or the index of an entry."""
 Payload = Annotated[bytes, msgspec.Meta(max_length=int(COMMAND_BYTES_MAX))]
 Peer = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
@@ -43,22 +51,22 @@ class BadMessage(ValueError):  # noqa: N818  # says what is
 class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One entry of the log."""
 
-    index: Number
-    term: Number
+    index: Place
+    term: Place
     payload: Payload | None
     """A command; None is the no-op with which a leader begins."""
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    term: Number
+    term: Place
     """Of the sender."""
 
 
 class AskVote(_Message, frozen=True):
     """A candidate asks for a vote."""
 
-    last_index: Number
-    last_term: Number
+    last_index: Place
+    last_term: Place
 
 
 class GiveVote(_Message, frozen=True):
@@ -70,8 +78,8 @@ class AskPreVote(_Message, frozen=True):
 
     poll: Number
     """Which question of the sender it is."""
-    last_index: Number
-    last_term: Number
+    last_index: Place
+    last_term: Place
 
 
 class GivePreVote(_Message, frozen=True):
@@ -83,9 +91,9 @@ class GivePreVote(_Message, frozen=True):
 class Append(_Message, frozen=True):
     """A leader's entries behind one, and how far the log is committed."""
 
-    commit: Number
-    prev_index: Number
-    prev_term: Number
+    commit: Place
+    prev_index: Place
+    prev_term: Place
     entries: tuple[Entry, ...] = ()
 
     @property
@@ -97,7 +105,7 @@ class Append(_Message, frozen=True):
 class Install(_Message, frozen=True):
     """A leader's snapshot, whole in the first message; the last one is empty."""
 
-    commit: Number
+    commit: Place
     data: Annotated[bytes, msgspec.Meta(max_length=SNAPSHOT_BYTES_MAX)]
     is_first: bool
     is_last: bool
@@ -106,13 +114,13 @@ class Install(_Message, frozen=True):
 class Beat(_Message, frozen=True):
     """A leader that has nothing to send yet."""
 
-    commit: Number
+    commit: Place
 
 
 class NextIndex(_Message, frozen=True):
     """A follower's answer: which entry it wants next."""
 
-    next_index: Number
+    next_index: Place
     reset: bool
     success: bool
 

@@ -15,7 +15,7 @@ from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.further import FURTHER, draw_further
-from sim.faults.moments import MOMENTS, with_moments
+from sim.faults.moments import BEGUN_AGAIN, MOMENTS, with_moments, with_starts
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import RECIPES, STOPPED
@@ -50,6 +50,8 @@ EXTRA: Final = (
 """Packages that are on beside the seed's own choice."""
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
+AT_ONCE_P: Final = 0.1
+"""How many groups have followers that ask for votes at almost the same moment."""
 PEER_KEY_P: Final = 0.5
 FIRST_MS: Final = 1_500
 """No fault comes before: the group has elected its first leader."""
@@ -131,9 +133,11 @@ def _with_more(
     """Return the events of a plan, and those among them that have a stream of their own."""
     events = _with_stops(rng.split("more stops"), workload, events, options)
     events = with_corners(rng.split(CORNERS), events, options, on)
+    events = with_starts(rng.split(BEGUN_AGAIN), events, options)
     if workload.edges is None or not workload.edges.moments:
         return events
-    return with_moments(rng.split(MOMENTS), events, options)
+    is_delayed = workload.delayed is not None
+    return with_moments(rng.split(MOMENTS), events, options, is_delayed=is_delayed)
 
 
 def _with_traffic(
@@ -224,6 +228,8 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
     has_members = Package.MEMBERS in on
     tell_ms = rng.split("tell clock").choice((0, 0, 500))
     heartbeat, low, high = rng.split("ticks").choice(((2, 10, 20), (1, 8, 14), (3, 14, 30)))
+    if rng.split("all at once").chance(AT_ONCE_P):
+        high = low + 1
     drawn = Options(
         brokers=rng.split("brokers").weighted((3, 5), (0.85, 0.15)),
         spares=1 if has_members else 0,

@@ -51,6 +51,8 @@ class Edges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How long it takes a member to write down how far it has come, at most."""
     tools_ms: Count = 0
     """How often somebody asks what tools ask, as a mean; 0: nobody does."""
+    due_at_once: Count = 0
+    """Messages that are sent together to wait for the same moment, where messages wait."""
     moments: bool = False
     """Whether there are such moments as `sim.faults.moments` has."""
 
@@ -75,5 +77,6 @@ def draw_edges(rng: SplitRng, *, is_busy: bool = False) -> Edges | None:
         refused_p=rng.split("refusals").choice((0.0, 0.0, 0.1, 0.3)),
         slow_files_ms=rng.split("files").choice((0, 300)),
         tools_ms=rng.split("tools").choice((0, 40, 120)),
+        due_at_once=rng.split("due").choice((0, 6)),
         moments=rng.split("moments").chance(0.75),
     )

@@ -34,6 +34,8 @@ class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     manual: bool = False
     """Whether what was polled is committed by a call of its own."""
     poll_counts: tuple[Positive, ...] = (3, 32)
+    pull_count: Positive = 32
+    """Messages of a pull of the consumer that is polled: with few, a queue waits in parts."""
     filter_p: float = 0.2
     """Reads with a filter over properties."""
     ask_p: float = 0.2
@@ -66,6 +68,7 @@ def draw_further(rng: SplitRng) -> Further | None:
         pause_p=rng.split("pauses").choice((0.0, 0.0, 0.4)),
         manual=rng.split("manual").chance(0.4),
         poll_counts=rng.split("counts").choice(((1,), (3, 32), (100,))),
+        pull_count=rng.split("pulls").choice((32, 32, 2)),
         reset_p=rng.split("resets").choice((0.0, 0.05, 0.1)),
         list_p=rng.split("lists").choice((0.0, 0.15)),
         oneway_p=rng.split("oneway").choice((0.0, 0.15)),

@@ -1,9 +1,11 @@
 """Moments in which something of before is still there, brought about on purpose in some plans.
 
 Who leads again after others have led, with what it held then; a hand-over to somebody who is not
-there, and one behind it; a process that is killed while its disk is full; a clock that runs ahead
-twice; connections to name servers of which one end is gone before the other one. Each is drawn from
-a stream of its own, behind everything else. Pure. Source: spec/proof.md 2, 4.4.
+there, and one behind it; a preferred leader that never hears that it may lead; a change of the
+members that nobody but a leader who is cut off has; no room as messages come due; a process that is
+killed while its disk is full; a clock that runs ahead twice; connections to name servers of which
+one end is gone before the other one; a start soon after a snapshot was installed. Each is drawn
+from a stream of its own, behind everything else. Pure. Source: spec/proof.md 2, 4.4.
 """
 
 from __future__ import annotations
@@ -20,18 +22,32 @@ if TYPE_CHECKING:
 
 MOMENTS: Final = "moments"
 """The stream that they are drawn from."""
+BEGUN_AGAIN: Final = "starts behind snapshots"
+"""That of starts soon after a snapshot was installed."""
 FIRST_MS: Final = 1_500
 LAST_MS: Final = 3_000
 """None comes so late that nothing follows."""
 USUAL_MS: Final = 14_000
 ALONE_P: Final = 0.6
 """How probable it is that nothing else happens."""
+DEAF_P: Final = 0.6
+"""How probable it is where a leader is preferred."""
+LOST_CHANGE_P: Final = 0.6
+"""How probable it is where members change."""
+NO_ROOM_P: Final = 0.6
+"""How probable it is where messages wait."""
+BACK_P: Final = 0.3
+"""How probable it is that all begin anew soon after somebody who was away has come back."""
 INSISTS_MS: Final = 2_500
 """How long an operator tries to hand leadership over."""
 
 
-def with_moments(rng: SplitRng, events: list[FaultEvent], options: Options) -> list[FaultEvent]:
+def with_moments(
+    rng: SplitRng, events: list[FaultEvent], options: Options, *, is_delayed: bool = False
+) -> list[FaultEvent]:
     """Return the events of a plan, and these among them; in most plans these alone.
+
+    ``is_delayed``: whether messages wait.
 
     What else happens would mostly come between: another broker leads, or the process begins anew.
     But who is to be behind is away all the same.
@@ -43,9 +59,35 @@ def with_moments(rng: SplitRng, events: list[FaultEvent], options: Options) -> l
         name = stream.split("kind").weighted(list(weights), list(weights.values()))
         more += KINDS[name][1](stream, options)
         del weights[name]
+    if options.preferred and rng.split("deaf").chance(DEAF_P):
+        more += _deaf_successor(rng.split("deaf successor"), options)
+    if is_delayed and rng.split("no room").chance(NO_ROOM_P):
+        more += _full_now_and_then(rng.split("full now and then"), options)
+    if options.spares and rng.split("change").chance(LOST_CHANGE_P):
+        more += _lost_change(rng.split("lost change"), options)
     if rng.split("alone").chance(ALONE_P):
         events = [one for one in events if one.package is Package.BEHIND]
-    return sorted(events + more, key=lambda one: (one.at_ms, one.package.value, one.seed))
+    return sorted(events + more, key=_order)
+
+
+def with_starts(rng: SplitRng, events: list[FaultEvent], options: Options) -> list[FaultEvent]:
+    """Return the events, and starts of all soon after somebody who was away has come back.
+
+    What it had is replaced by a snapshot then.
+    """
+    more: list[FaultEvent] = []
+    for number, one in enumerate(events):
+        stream = rng.split(f"back{number}")
+        if one.package is Package.BEHIND and stream.split("on").chance(BACK_P):
+            back_ms = one.at_ms + one.for_ms + stream.split("wait").randint(300, 2_500)
+            times = (back_ms, stream.split("down").choice((50, 400)))
+            how: dict[str, Value] = {"gracefully": stream.split("how").choice((0, 1, 1))}
+            more.append(_event(stream, options, times, FaultKind.RESTART_ALL, Role.ALL, how))
+    return sorted(events + more, key=_order) if more else events
+
+
+def _order(event: FaultEvent) -> tuple[int, str, int]:
+    return event.at_ms, event.package.value, event.seed
 
 
 def _leads_again(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -92,6 +134,45 @@ def _lost_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
             rng.split("to").choice((Role.FOLLOWER_0, Role.FOLLOWER_1)),
         ),
     ]  # fmt: skip
+
+
+def _deaf_successor(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return the end of the preferred leader, which comes back and does not hear its wishes."""
+    at_ms = _time(rng, options)
+    unheard: dict[str, Value] = {"messages": "transfers", "side": "to", "probability": 1.0}
+    down_ms = rng.split("down").choice((50, 400))
+    deaf_ms = rng.split("deaf").randint(4_000, 8_000)
+    return [
+        _event(rng.split("end"), options, (at_ms, down_ms), FaultKind.CRASH, options.preferred),
+        _event(
+            rng.split("drop"), options, (at_ms, deaf_ms), FaultKind.DROP, options.preferred,
+            unheard,
+        ),
+    ]  # fmt: skip
+
+
+def _lost_change(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a member that joins, and one that is to leave while the leader is cut off."""
+    joins_ms = rng.split("joins").randint(300, 800)
+    at_ms = joins_ms + rng.split("later").randint(2_500, 4_000)
+    away_ms = int(options.tick_ms * options.election_ticks_max * rng.split("away").choice((2, 3)))
+    asked_ms = at_ms + rng.split("asked").randint(5, 150)
+    return [
+        _event(rng.split("add"), options, (joins_ms, 2_500), FaultKind.ADD, Role.RANDOM),
+        _event(rng.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER),
+        _event(rng.split("gone"), options, (asked_ms, 50), FaultKind.REMOVE, Role.FOLLOWER),
+    ]
+
+
+def _full_now_and_then(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a leader's disk that has no room for what comes due, again and again."""
+    events: list[FaultEvent] = []
+    for number in range(rng.split("times").randint(3, 7)):
+        stream = rng.split(f"time{number}")
+        times = (_time(stream, options), stream.split("hold").randint(60, 400))
+        room: dict[str, Value] = {"free_bytes": stream.split("room").choice((0, 700, 2_000))}
+        events.append(_event(stream, options, times, FaultKind.DISK_FULL, Role.LEADER, room))
+    return events
 
 
 def _full_and_killed(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -180,6 +261,8 @@ PACKAGES: Final = {
     FaultKind.DROP: Package.FRAMES,
     FaultKind.ISOLATE: Package.PARTITION,
     FaultKind.TRANSFER: Package.TRANSFER,
+    FaultKind.ADD: Package.MEMBERS,
+    FaultKind.REMOVE: Package.MEMBERS,
     FaultKind.PAUSE: Package.PAUSE,
     FaultKind.DISK_FULL: Package.DISK_FULL,
     FaultKind.RESTART_ALL: Package.CRASH,

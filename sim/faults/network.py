@@ -17,6 +17,7 @@ MESSAGES: Final[dict[str, frozenset[int] | None]] = {
     "votes": peer_codes("PreVoteRequest", "PreVoteReply", "VoteRequest", "VoteReply"),
     "acks": peer_codes("AppendReply", "HeartbeatReply"),
     "appends": peer_codes("Append"),
+    "transfers": peer_codes("TimeoutNow"),
     "all": None,
 }
 """Codes of the messages between replicas that a fault of frames is about; None for all."""

@@ -49,6 +49,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Members pause and go on, likewise."""
     batch: Positive = 1
     """Messages of a listener's call."""
+    slow_ms: Count = 0
+    """Some calls take so long: longer than a member that leaves waits for them."""
 
 
 class Retrying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +146,7 @@ def _membership(rng: SplitRng, safety_ms: int) -> Membership:
         crash_ms=rng.split("crash").choice((0, 0, safety_ms // 3, safety_ms // 2)),
         pause_ms=rng.split("pause").choice((0, 0, 400, 2_000)),
         batch=rng.split("batch").choice((1, 1, 4)),
+        slow_ms=rng.split("slow").choice((0, 0, 0, 2_500)),
     )
 
 

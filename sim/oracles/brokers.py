@@ -33,6 +33,7 @@ from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.oracles.stats_answers import StatsAnswers
 from sim.oracles.taking import Taking
 from sim.oracles.told_members import ToldMembers
+from sim.oracles.told_topics import ToldTopics
 from sim.oracles.topics import Topics
 from sim.oracles.transactions import HALF_TOPIC
 
@@ -70,7 +71,7 @@ _entry_index: Final = attrgetter("entry_index")
 
 
 class Asked(NamedTuple):
-    """What was so when a broker heard a request."""
+    """What was so when a broker heard a request; an answer is told later."""
 
     tick: int
     applied: int
@@ -79,9 +80,9 @@ class Asked(NamedTuple):
     now_ms: int
     """By the clock of its machine."""
     first_index: int
-    """The first entry of its log."""
     commit_index: int
     """What it knew in this life to be committed: who has just started has heard of nobody."""
+    led: bool
 
 
 class Brokers:
@@ -129,6 +130,7 @@ class Brokers:
             **dict.fromkeys(SENDS, self._on_send),
             **dict.fromkeys(self._queues.judges, self._on_queue),
             **StatsAnswers(truth, self._offered).judges,
+            **ToldTopics(truth, tables).judges,
         }
 
     def add(self, replica: Replica, tap: Tap) -> None:
@@ -151,7 +153,7 @@ class Brokers:
         elif request.code == MAKE_TOPIC:
             self.topics.on_change(request.text("topic"))
         elif request.code in {COMMIT_OFFSET, PULL}:
-            place = (request.text("consumerGroup"), request.text("topic"), _queue_id(request))
+            place = _place_of(request)
             terms = self._offered[place].setdefault(request.number("commitOffset"), set())
             terms.add(replica.state.term if replica.is_up else NO_TERM)
         elif request.code == RESET:
@@ -168,6 +170,7 @@ class Brokers:
             replica.now_ms(),
             replica.store.first_index,
             replica.state.log.commit_index,
+            replica.state.role is LEADER,
         )
         if request.asker not in self._polite:
             return
@@ -244,7 +247,7 @@ class Brokers:
             self._fail(self.read_name, replica, text)
 
     def _on_pull(self, replica: Replica, request: Said, answer: Said) -> None:
-        topic, queue_id = request.text("topic"), _queue_id(request)
+        topic, queue_id = request.text("topic"), request.number("queueId")
         asked: Asked = request.note
         offset = request.number("queueOffset")
         is_all = request.text("subscription") == "*"
@@ -271,7 +274,7 @@ class Brokers:
     def _check_found(
         self, replica: Replica, request: Said, answer: Said, *, is_all: bool
     ) -> None:  # fmt: skip
-        topic, queue_id = request.text("topic"), _queue_id(request)
+        topic, queue_id = request.text("topic"), request.number("queueId")
         offset = request.number("queueOffset")
         records = list(_records(answer.body))
         wanted = max(1, request.number("maxMsgNums", len(records)))
@@ -326,7 +329,7 @@ class Brokers:
     def _on_queue(self, replica: Replica, request: Said, answer: Said) -> None:
         if answer.code != SUCCESS:
             return
-        topic, queue_id = request.text("topic"), _queue_id(request)
+        topic, queue_id = request.text("topic"), request.number("queueId")
         asked: Asked = request.note
         span = (
             self._begin(replica, topic, queue_id),
@@ -335,7 +338,7 @@ class Brokers:
         self._queues.judges[request.code](replica, request, answer, span)
 
     def _check_max(self, replica: Replica, request: Said, told: int) -> None:
-        topic, queue_id = request.text("topic"), _queue_id(request)
+        topic, queue_id = request.text("topic"), request.number("queueId")
         asked: Asked = request.note
         low = self._truth.end_of(topic, queue_id, asked.applied)
         high = len(self._truth.queues.get((topic, queue_id), ()))
@@ -344,7 +347,7 @@ class Brokers:
             self._fail(self.name, replica, text)
 
     def _check_min(self, replica: Replica, request: Said, told: int) -> None:
-        topic, queue_id = request.text("topic"), _queue_id(request)
+        _, topic, queue_id = _place_of(request)
         begin = self._begin(replica, topic, queue_id)
         if told > begin:
             text = f"says that {topic}/{queue_id} begins at {told}, its log has it from {begin} on"
@@ -353,15 +356,13 @@ class Brokers:
     def _on_offset(self, replica: Replica, request: Said, answer: Said) -> None:
         if answer.code != SUCCESS:
             return
-        group, topic, queue_id = (
-            request.text("consumerGroup"), request.text("topic"), _queue_id(request)
-        )  # fmt: skip
+        group, topic, queue_id = _place_of(request)
         told = answer.number("offset")
         if told and told not in self._offered[group, topic, queue_id]:
             text = f"tells {told} for {group} in {topic}/{queue_id}, which nobody committed"
             self._fail(self.name, replica, text)
         model = self._tables.model_of(replica)
-        if replica.state.role is LEADER or model is None:
+        if request.note.led or replica.state.role is LEADER or model is None:
             return
         held = model.offsets.get(f"{topic}@{group}", {}).get(queue_id, told)
         if told != held:
@@ -390,7 +391,7 @@ class Brokers:
                     )
 
     def _check_offer(self, request: Said) -> None:
-        topic, queue_id = request.text("topic"), _queue_id(request)
+        topic, queue_id = request.text("topic"), request.number("queueId")
         offset, end = (
             request.number("commitOffset"),
             len(self._truth.queues.get((topic, queue_id), ())),
@@ -478,8 +479,8 @@ def _topic(request: Said) -> str:
     return request.text("b") or request.text("topic")
 
 
-def _queue_id(request: Said) -> int:
-    return request.number("queueId")
+def _place_of(request: Said) -> tuple[str, str, int]:
+    return request.text("consumerGroup"), request.text("topic"), request.number("queueId")
 
 
 def _records(body: bytes) -> Iterator[bytes]:

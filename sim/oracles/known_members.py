@@ -1,10 +1,11 @@
 """Who asks for the members of a group is told those who have come and have not left.
 
 Consumers share the queues of a topic by that list: whoever is missing gets none, and whoever is in
-it and gone holds queues that nobody reads. Known from the wire alone, at each broker: heartbeats
+it and gone holds queues that nobody reads. Likewise of producers, whom brokers ask about
+transactions and send replies to. Known from the wire alone, at each broker: heartbeats
 that it has taken, members that took their leave, and connections that are closed. What is under way
-while somebody asks may be in the answer or not. Source: spec/wire.md 3.6 (34, 35, 38); RocketMQ
-ConsumerManageProcessor.getConsumerListByGroup, ConsumerManager.doChannelCloseEvent.
+while somebody asks may be in the answer or not. Source: spec/wire.md 3.6 (34, 35, 38, 204);
+RocketMQ ConsumerManageProcessor.getConsumerListByGroup, ConsumerManager.doChannelCloseEvent.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from sim.oracles.replica import Replica
     from sim.oracles.wire import Said, Tap
 
-HEARTBEAT, LEAVE, LIST = 34, 35, 38
+HEARTBEAT, LEAVE, LIST, PRODUCERS = 34, 35, 38, 204
 SUCCESS: Final = 0
 GONE_NS: Final = 1_000_000_000
 """So long after a member has gone, as far as its broker can know, nobody is told of it."""
 SILENT_NS: Final = 45_000_000_000
 """Members that have said nothing for so long may be forgotten: clocks may run at double speed."""
+PRODUCING: Final = "producers of "
+"""Before the name of a group, where producers are meant."""
 NAME: Final = "A41 members told otherwise than they came"
 
 
@@ -61,9 +64,12 @@ class KnownMembers:
         if request.code == HEARTBEAT:
             self._on_heartbeat(tap, request)
         elif request.code == LEAVE:
-            member = self._groups[request.text("consumerGroup")].get(tap)
-            if member is not None and member.gone_ns is None:
-                member.gone_ns = request.at_ns
+            for group in (
+                request.text("consumerGroup"), f"{PRODUCING}{request.text('producerGroup')}"
+            ):  # fmt: skip
+                member = self._groups[group].get(tap)
+                if member is not None and member.gone_ns is None:
+                    member.gone_ns = request.at_ns
 
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """A broker has answered. Errors: `Violation`."""
@@ -73,7 +79,12 @@ class KnownMembers:
                 if member is not None and member.heard_ns <= request.at_ns:
                     member.is_taken = True
         elif request.code == LIST:
-            self._check(request, answer)
+            found = json.loads(answer.body)["consumerIdList"] if answer.code == SUCCESS else ()
+            self._check(request.text("consumerGroup"), set(found), request, answer)
+        elif request.code == PRODUCERS:
+            rows = json.loads(answer.body)["connectionSet"] if answer.code == SUCCESS else ()
+            group = f"{PRODUCING}{request.text('producerGroup')}"
+            self._check(group, {one["clientId"] for one in rows}, request, answer)
 
     def _on_heartbeat(self, tap: Tap, request: Said) -> None:
         client, groups = self._groups_of(request)
@@ -89,17 +100,17 @@ class KnownMembers:
 
     @staticmethod
     def _groups_of(request: Said) -> tuple[str, list[str]]:
-        """Return the client id of a heartbeat, and the groups in which it consumes."""
+        """Return the client id of a heartbeat, and the groups in which it consumes or produces."""
         try:
             said = json.loads(request.body)
             groups = [one["groupName"] for one in said.get("consumerDataSet") or ()]
+            sends = said.get("producerDataSet") or ()
+            groups += [f"{PRODUCING}{one['groupName']}" for one in sends]
             return str(said["clientID"]), groups
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "", []  # what is no JSON for everybody says nothing here
 
-    def _check(self, request: Said, answer: Said) -> None:
-        group = request.text("consumerGroup")
-        told = set(json.loads(answer.body)["consumerIdList"]) if answer.code == SUCCESS else set()
+    def _check(self, group: str, told: set[str], request: Said, answer: Said) -> None:
         members, now_ns = self._groups[group], answer.at_ns
         surely: set[str] = set()
         maybe: set[str] = set(self._rude)

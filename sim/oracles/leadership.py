@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dledger.core import invariants
-from dledger.core.messages import TimeoutNow, VoteReply, VoteRequest
+from dledger.core.messages import Rejoined, TimeoutNow, VoteReply, VoteRequest
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TIMEOUTS_WITHOUT_QUORUM: Final = 2
 """A leader must step down when no majority answers it for this many longest timeouts."""
+PAUSE_TIMEOUTS: Final = 10
+"""A preferred leader that did not take over is left alone for this many longest timeouts."""
 
 
 class Elected:
@@ -76,12 +78,15 @@ class Amnesia:
         """By replica that was wiped: the last committed entry that it had held."""
         self._ends: dict[tuple[str, int], int] = {}
         """By candidate and term: where its log ends."""
+        self._committed: dict[str, int] = {}
+        """By replica that was wiped: what was committed by then."""
 
     def on_boot(self, replica: Replica) -> None:
         """Note what a replica is to hold again that begins with an empty directory."""
         if not replica.is_wiped:
             return
         truth = self._truth
+        self._committed[replica.name] = truth.commit_index
         held = (
             index
             for index, mark in enumerate(truth.committed)
@@ -93,8 +98,11 @@ class Amnesia:
         """Only what it says matters."""
 
     def on_message(self, replica: Replica, message: Message) -> None:
-        """Judge a vote that leaves ``replica``. Errors: `Violation`."""
+        """Judge a vote that leaves ``replica``, or that it will vote. Errors: `Violation`."""
         name = replica.name
+        if isinstance(message, Rejoined):
+            self._check_rejoined(replica)
+            return
         if isinstance(message, VoteRequest):
             self._ends[name, message.term] = message.last_index
             end = message.last_index
@@ -112,6 +120,16 @@ class Amnesia:
                 f"{name} lost its directory, has entries up to {last} of the {held} it once held, "
                 f"and votes in term {message.term}",
                 node=name,
+            )
+
+    def _check_rejoined(self, replica: Replica) -> None:
+        owed = self._committed.get(replica.name, -1)
+        if replica.last_index < owed:
+            raise Violation(
+                self.name,
+                f"{replica.name} lost its directory when {owed} was committed, "
+                f"and is to vote with {replica.last_index}",
+                node=replica.name,
             )
 
 
@@ -220,17 +238,40 @@ class Changes:
 class HandOver:
     """Once a successor was asked to campaign its leader appends nothing (dissertation 3.10).
 
-    What it appended the successor would not have, and whoever waits for it would not be told.
+    What it appended the successor would not have, and whoever waits for it would not be told. Nor
+    does it stop its sends again and again for a preferred leader that cannot take over.
     """
 
     name = "A42 appended during a transfer"
+    again_name = "A43 handed over again at once"
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[Transfer, int]] = {}
+        self._preferred: dict[str, tuple[int, int, int]] = {}
+        """By leader: its term, when it began to hand over to the preferred one, and what for."""
 
     def on_boot(self, replica: Replica) -> None:
         """A process that has just started hands nothing over."""
         self._asked.pop(replica.name, None)
+        self._preferred.pop(replica.name, None)
+
+    def on_tick(self, replica: Replica) -> None:
+        """Look whether a leader begins to hand over by itself. Errors: `Violation`."""
+        state, name = replica.state, replica.name
+        known = self._preferred.get(name)
+        if state.transfer is None or not state.prefer_pause:
+            return  # or somebody wants it so
+        if known is not None and known[2] == state.prefer_tick:
+            return
+        self._preferred[name] = (state.term, state.tick, state.prefer_tick)
+        pause = PAUSE_TIMEOUTS * state.config.election_ticks_max
+        if known is not None and known[0] == state.term and state.tick - known[1] < pause:
+            raise Violation(
+                self.again_name,
+                f"{name} hands over to {state.transfer.target} at tick {state.tick}, and had tried "
+                f"to at {known[1]}",
+                node=name,
+            )
 
     def on_message(self, replica: Replica, message: TimeoutNow) -> None:
         """Note where the log ends when the successor is asked."""

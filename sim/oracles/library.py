@@ -127,6 +127,7 @@ class Library:
             timeout_ms: int | None = None,
         ) -> SendResult:
             chosen = None if callable(queue) else queue
+            queue = self._noting(queue, [message.keys]) if callable(queue) else queue
             sending = self._check(send(message, queue, timeout_ms), [message.keys], chosen)
             return await self._in_time(producer, sending, timeout_ms)
 
@@ -143,6 +144,17 @@ class Library:
         producer.attempt = self._watched(producer)  # type: ignore[method-assign]  # likewise
         producer.send = checked  # type: ignore[method-assign]  # to listen to it
         producer.send_batch = checked_batch  # type: ignore[method-assign]  # likewise
+
+    def _noting(self, selector: QueueSelector, keys: Sequence[str]) -> QueueSelector:
+        """Return a selector whose first choice is the queue that was asked for."""
+
+        def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            found = selector(queues, message)
+            for key in keys:
+                self._chosen.setdefault(_first(key), found)
+            return found
+
+        return choose
 
     def _watched(self, producer: Producer) -> Any:  # noqa: ANN401  # as the producer has it
         """Return what attempts a send, judged: not where it failed, if there is another broker."""
@@ -208,6 +220,7 @@ class Library:
         self, keys: Sequence[str], queue: MessageQueue | None, result: SendResult
     ) -> None:  # fmt: skip
         """A send has succeeded, as the library says."""
+        queue = queue or self._chosen.get(_first(keys[0]))
         if queue is not None and result.queue != queue:
             text = f"{keys} was sent to {queue}, and is told to be in {result.queue}"
             self._report(text, CHOSEN)

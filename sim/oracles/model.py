@@ -59,6 +59,8 @@ class Model:
         self.count = 0
         """How many statements it includes."""
         self.topics: dict[str, dict[str, Any]] = {}
+        self.topics_gone: set[str] = set()
+        """Those that were removed once."""
         self.topic_version = (0, 0)
         """Time stamp and counter; no time before the first change."""
         self.groups: dict[str, dict[str, Any]] = {}
@@ -85,9 +87,8 @@ class Model:
         match statement.kind:
             case kind if kind in NOT_TABLES:
                 return
-            case "topic" if _is_object(content, "config", "timestamp"):
-                self.topics[content["config"]["topicName"]] = content["config"]
-                self.topic_version = (content["timestamp"], self.topic_version[1] + 1)
+            case "topic" | "forget-topic" if _is_object(content, "timestamp"):
+                self._apply_topic(content)
             case "group" if _is_object(content, "config", "timestamp"):
                 self.groups[content["config"]["groupName"]] = content["config"]
                 self.group_version = (content["timestamp"], self.group_version[1] + 1)
@@ -105,6 +106,14 @@ class Model:
                 self._apply_half(kind, content)
             case _:
                 self.knows = False
+
+    def _apply_topic(self, content: dict[str, Any]) -> None:
+        if "config" in content:
+            self.topics[content["config"]["topicName"]] = content["config"]
+        else:
+            self.topics.pop(content["topic"], None)
+            self.topics_gone.add(content["topic"])
+        self.topic_version = (content["timestamp"], self.topic_version[1] + 1)
 
     def _forget_offsets(self, gone: dict[str, list[int]]) -> None:
         for key, queue_ids in gone.items():

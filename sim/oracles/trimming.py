@@ -1,7 +1,8 @@
-"""A leader keeps what a follower that lives still has to be sent.
+"""A leader keeps what a follower that lives still has to be sent, and no more than that.
 
 A follower that needs entries which are gone is sent a snapshot, with all that this costs. Nothing
-is lost by it, so that nothing else tells. Judged at the plan, by the follower's own log.
+is lost by it, so that nothing else tells. For one that is gone it keeps nothing: its disk would
+fill. Judged at the plan, by the follower's own log.
 Source: docs/raft.md; `dledger.trimming`; Raft paper 7.
 """
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from sim.oracles.replica import Change, Replica
 
 NAME: Final = "A43 trimmed past a living follower"
+KEPT: Final = "A43 kept for a follower that is gone"
+GONE_TIMEOUTS: Final = 2
+"""Who has said nothing for this many longest timeouts, and is down, is gone."""
 
 
 class Trimming:
@@ -41,6 +45,7 @@ class Trimming:
         plan = trimmer.plan
 
         def checked(limit_index: LogIndex) -> TrimPlan | None:
+            self._check_limit(replica, trimmer.limit().last_index)
             planned = plan(limit_index)
             if planned is not None:
                 self._check(replica, planned.first_index)
@@ -50,6 +55,22 @@ class Trimming:
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """What is planned is judged then."""
+
+    def _check_limit(self, replica: Replica, limit_index: LogIndex) -> None:
+        """Those who are gone hold nothing back."""
+        state = replica.state
+        if state.role is not LEADER:
+            return
+        silent = state.tick - GONE_TIMEOUTS * state.config.election_ticks_max
+        owed = [
+            progress.match_index
+            for name, progress in state.progress.items()
+            if progress.contact_tick > silent or self._replicas[name].is_up
+        ]
+        may_go = min([state.delivered_index, *owed])
+        if len(owed) < len(state.progress) and limit_index < may_go:
+            text = f"{replica.name} keeps its log from {limit_index} on, all others have {may_go}"
+            self._findings.report(Violation(KEPT, text, node=replica.name))
 
     def _check(self, replica: Replica, first_index: int) -> None:
         state = replica.state

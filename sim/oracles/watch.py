@@ -13,6 +13,7 @@ from dledger.core.messages import (
     Heartbeat,
     HeartbeatReply,
     PreVoteReply,
+    Rejoined,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -38,6 +39,7 @@ from sim.oracles.leadership import (
 )
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.manners import Manners
+from sim.oracles.offsets_kept import OffsetsKept
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.promotion import Promotion
 from sim.oracles.reading import Reading
@@ -115,6 +117,7 @@ class Watch:
         self.healthy = Healthy(self.truth)
         self.following = Following(self.truth, self.replicas)
         self.hand_over = HandOver()
+        self.offsets_kept = OffsetsKept(self.truth)
         self.manners = Manners(self.truth)
         self.flush_lag, self.hung_disk = FlushLag(), HungDisk()
         self.fatal_failure = FatalFailure()
@@ -215,6 +218,7 @@ class Watch:
     def _check_tick(self, replica: Replica) -> None:
         """Look at a leader, once a tick."""
         self.tenure.on_event(replica)
+        self.hand_over.on_tick(replica)
         self.hung_disk.on_tick(replica)
         self.serving.on_tick(replica)
         self.brokers.taking.on_tick(replica)
@@ -222,6 +226,7 @@ class Watch:
             self.following.on_tick(replica)
         if not replica.tick % ANSWER_TICKS:
             self.brokers.on_tick(replica)
+            self.offsets_kept.on_tick(replica)
             for look in self.on_ticks:
                 look(replica)
 
@@ -336,6 +341,8 @@ class Watch:
         self.votes.on_message(replica, message)
         if isinstance(message, VoteRequest | VoteReply):
             self.elected.on_message(replica, message)
+            self.amnesia.on_message(replica, message)
+        elif isinstance(message, Rejoined):
             self.amnesia.on_message(replica, message)
         elif isinstance(message, PreVoteReply):
             self.manners.on_message(replica, message)

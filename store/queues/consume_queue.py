@@ -429,7 +429,7 @@ class ConsumeQueues:
         """
         waiting = len(self.unwritten)
         if waiting > limit:
-            limit = max(limit // 2, waiting // TURN_TICKS)
+            limit = max(1, limit // 2, waiting // TURN_TICKS)
         return self.flush(limit)
 
     def flush(self, limit: int | None = None) -> bool:

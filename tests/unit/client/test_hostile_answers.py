@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from ledgermq.client import pulled
+from ledgermq.client import ConsumeStatus, PushConsumer, pulled
 from ledgermq.client import puller as puller_module
+from ledgermq.client.limits import REBALANCES_IN_A_SECOND_MAX
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.pulled import decode_pulled
 from ledgermq.client.puller import EMPTY_PULL_MS_MIN, ILLEGAL_OFFSET_WAIT_MS, Puller
 from ledgermq.remoting.protocol import bodies, compression
 from ledgermq.remoting.protocol.bodies import QueueData
+from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.limits import ANSWER_VALUES_MAX, ROUTE_VALUES_MAX
@@ -24,9 +26,11 @@ from ledgermq.remoting.protocol.message import FLAG_COMPRESSED, MessageExt, enco
 from ledgermq.remoting.protocol.tolerant_json import ANSWER, loads
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from tests.unit.client.cluster import TOPIC, run
 
 HOST = pack_host("127.0.0.1", 10911)
 QUEUE = MessageQueue("T", "b", 0)
+GROUP = "ordered-about"
 
 
 def record(offset: int, body: bytes) -> bytes:
@@ -152,3 +156,31 @@ def test_an_answer_has_so_many_values_and_no_more(item, read):
         read(b"[" + item * (2 * most) + b"0]", reach=ANSWER)
     with planted(BY_TESTS["answer-of-any-values"]):
         assert read(b"[" + item * (2 * most) + b"0]", reach=ANSWER)
+
+
+def rebalances_under_orders() -> int:
+    """How often a consumer asks who its group is while a broker orders it to for a second."""
+    asked = []
+
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        config = cluster.config(group=GROUP)
+        consumer = PushConsumer(config, lambda *_: ConsumeStatus.CONSUME_SUCCESS)
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await broker.wait_for(lambda: broker.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
+            before = broker.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+            for _ in range(100):
+                broker.notify(GROUP)
+                await asyncio.sleep(0.01)
+            asked.append(broker.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP) - before)
+
+    run(body)
+    return asked[0]
+
+
+def test_orders_to_rebalance_without_end_wait():
+    # A rebalance asks once for each topic: its own, and the topic of its group's retries.
+    assert 2 <= rebalances_under_orders() <= 2 * (2 * REBALANCES_IN_A_SECOND_MAX)
+    with planted(BY_TESTS["rebalances-without-pause"]):
+        assert rebalances_under_orders() > 4 * REBALANCES_IN_A_SECOND_MAX

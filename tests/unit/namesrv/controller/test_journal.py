@@ -14,6 +14,7 @@ from namesrv.controller.journal import (
     is_torn,
     to_raw,
 )
+from namesrv.controller.limits import PLACE_MAX
 from namesrv.controller.snapshot import (
     BadSnapshot,
     Snapshot,
@@ -28,6 +29,7 @@ from namesrv.controller.wire import (
     BadMessage,
     Entry,
     Install,
+    NextIndex,
     Order,
     decode,
     encode,
@@ -262,6 +264,7 @@ def test_a_first_start_may_be_cut_short_anywhere(mode):
     [b"", b"{}", b'{"version":2,"term":1,"voted_for":null}', b"\xff",
      b'{"version":1,"term":0,"voted_for":"\xff"}',
      b'{"version":1,"term":9223372036854775807,"voted_for":null}',
+     b'{"version":1,"term":9007199254740993,"voted_for":null}',
     ],
 )  # fmt: skip
 def test_a_vote_that_is_none_is_refused(data):
@@ -356,6 +359,17 @@ def test_an_entry_that_is_no_command_is_refused(payload):
         decode(data)
     with planted(BY_TESTS["controller-stores-what-is-no-command"]):
         decode(data)
+
+
+@pytest.mark.parametrize("place", [int(PLACE_MAX), PLACE_MAX + 1])
+def test_terms_and_places_end_long_before_numbers_do(place):
+    for message in (AskVote(place, 1, 1), AskVote(1, place, 1), NextIndex(1, place, False, True)):
+        data = encode("n1", 1, 1, message)
+        if place == PLACE_MAX:
+            assert decode(data).message == message
+        else:
+            with pytest.raises(BadMessage, match="9007199254740992"):
+                decode(data)
 
 
 def test_a_message_that_is_too_large_is_not_sent():

@@ -6,8 +6,9 @@ from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.journal import to_entry, to_raw
+from namesrv.controller.limits import AHEAD_MAX
 from namesrv.controller.prevote import Poll
-from namesrv.controller.raft import TERMS_AHEAD_MAX, from_library, to_library
+from namesrv.controller.raft import from_library, to_library
 from namesrv.controller.snapshot import encode_snapshot
 from namesrv.controller.wire import (
     Append,
@@ -252,8 +253,8 @@ def test_a_term_that_no_peer_can_have_is_not_taken(monkeypatch):
         follower.receive(leader.own, AskVote(leader.term + ahead, 99, leader.term + ahead))
         return follower.term > leader.term
 
-    assert taken(TERMS_AHEAD_MAX)
-    assert not taken(TERMS_AHEAD_MAX + 1)
+    assert taken(AHEAD_MAX)
+    assert not taken(AHEAD_MAX + 1)
     assert not taken(2**61)
     with planted(BY_TESTS["controller-takes-any-term"]):
         assert taken(2**61)
@@ -352,6 +353,19 @@ def test_a_snapshot_of_what_is_committed_is_not_taken(monkeypatch):
         return follower._is_refused(leader.own, Install(leader.term, last, data, True, False))
 
     assert [is_late(last) for last in (index - 1, index, index + 1)] == [True, True, False]
+
+
+def test_a_snapshot_that_no_peer_can_have_is_not_taken(monkeypatch):
+    _, leader, follower = settled(monkeypatch)
+    own = follower.journal.last[0]
+
+    def is_refused(last):
+        data = encode_snapshot(Entry(last - 1, 0, None), Entry(last, 0, None), {})
+        return follower._is_refused(leader.own, Install(leader.term, last, data, True, False))
+
+    assert [is_refused(own + ahead) for ahead in (AHEAD_MAX, AHEAD_MAX + 1)] == [False, True]
+    with planted(BY_TESTS["controller-takes-any-place"]):
+        assert not is_refused(own + AHEAD_MAX + 1)
 
 
 def test_strangers_are_not_heard(monkeypatch):
