@@ -98,3 +98,25 @@ MEASURED: Final = (
         ),
     ),
 )
+
+MEASURED_BY_TESTS: Final = (
+    Mutant(
+        name="selector-asked-again",
+        breaks="A send whose queue a function chose goes to another one when it is tried again.",
+        source="docs/client.md: all attempts go to the queue that was chosen.",
+        plant=patch(
+            "ledgermq.client.delivery:Delivery.run",
+            ("self._choice = None  # However often it is tried, it keeps its queue.", "pass"),
+        ),
+    ),
+    Mutant(
+        name="greeted-once-for-all",
+        breaks="A broker is not told anew who asks when the connection is another one.",
+        source="RocketMQ ProducerManager knows producers by their channel.",
+        plant=patch(
+            "ledgermq.client.request_reply:Requests._is_greeted",
+            ("self._greeted.get(addr) == connection.id", "addr in self._greeted"),
+        ),
+    ),
+)
+"""Found by tests, which were written for them."""

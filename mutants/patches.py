@@ -36,7 +36,7 @@ from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
-from mutants.measured import MEASURED
+from mutants.measured import MEASURED, MEASURED_BY_TESTS
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -112,6 +112,7 @@ _BY_TESTS: Final = (
     *INFLATED,
     *LEFTOVERS,
     *MASTER_SLAVE,
+    *MEASURED_BY_TESTS,
     *MOMENTS,
     *NAMESRV,
     *NOTHING_COMES,

@@ -105,6 +105,27 @@ def test_a_queue_or_selector_given_goes_before_the_key():
     run(body)
 
 
+async def tried_again_as_chosen(cluster):
+    """The first send of a producer, which has no connection yet, and fails at first."""
+    asked = []
+
+    def choose(queues, _message):
+        asked.append(queues)
+        return queues[len(asked) - 1]
+
+    cluster.replicas[0].misbehave.append(fakes.drop_before)
+    async with Producer(cluster.config(retry_times=5)) as producer:
+        result = await producer.send(Message(TOPIC, b"x"), choose)
+    assert (result.queue.queue_id, len(asked)) == (0, 1)
+    assert len(result.attempts) == 2
+
+
+def test_a_selector_is_asked_once_however_often_a_send_is_tried():
+    run(tried_again_as_chosen, replicas=1)
+    with planted(ALL["selector-asked-again"]), pytest.raises(AssertionError):
+        run(tried_again_as_chosen, replicas=1)
+
+
 def test_a_selector_that_fails_sends_nothing_and_says_so():
     async def body(cluster):
         async with Producer(cluster.config()) as producer:

@@ -120,6 +120,41 @@ def test_brokers_know_who_asks_before_they_have_a_reply():
     run(body)
 
 
+def knows_who_asks_over_another_connection():
+    """A send has made the connection anew, and has not said who sends."""
+
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        async with Producer(cluster.config(heartbeat_ms=60_000)) as producer:
+            asking = asyncio.ensure_future(producer.request(Message(TOPIC, b"1"), 5_000))
+            await push(broker, await stored_request(broker))
+            await asking
+            broker.producers.clear()
+            for connection in broker.connections:
+                connection.abort("gone")
+            async with asyncio.timeout(5):
+                while producer.links.addrs:
+                    await asyncio.sleep(0.005)
+            await producer.send(Message(TOPIC, b"plain"))
+            broker.producers.clear()
+            again = asyncio.ensure_future(producer.request(Message(TOPIC, b"2"), 5_000))
+            asked = await stored_request(broker, 2)
+            try:
+                assert GROUP in broker.producers
+                await push(broker, asked)
+                await again
+            finally:
+                again.cancel()
+
+    run(body)
+
+
+def test_a_broker_is_told_who_asks_over_each_connection():
+    knows_who_asks_over_another_connection()
+    with planted(BY_TESTS["greeted-once-for-all"]), pytest.raises(AssertionError):
+        knows_who_asks_over_another_connection()
+
+
 def waits_no_longer_than_asked() -> None:
     async def body(cluster):
         broker = cluster.replicas[0]
