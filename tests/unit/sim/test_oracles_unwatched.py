@@ -68,15 +68,19 @@ TIMEOUT = 10
 FIRST = 50
 
 
-def trimmed(held=40, acknowledged=40, silent=3, is_up=True, role=Role.LEADER, first=FIRST):
-    """Plan to trim a log of which a follower holds so much."""
+def trimmed(
+    *,
+    held=40, acknowledged=40, silent=3, is_up=True, role=Role.LEADER, first=FIRST, limit=90
+):  # fmt: skip
+    """Plan to trim a log of which a follower holds so much, and a leader would let go so much."""
     trimmer = SimpleNamespace(
-        plan=lambda _limit: None if first is None else SimpleNamespace(first_index=first)
+        plan=lambda _limit: None if first is None else SimpleNamespace(first_index=first),
+        limit=lambda: SimpleNamespace(last_index=limit),
     )
     progress = SimpleNamespace(contact_tick=100 - silent, match_index=acknowledged)
     state = SimpleNamespace(
-        role=role, tick=100, progress={"n1": progress},
-        config=SimpleNamespace(election_ticks_min=TIMEOUT),
+        role=role, tick=100, progress={"n1": progress}, delivered_index=90,
+        config=SimpleNamespace(election_ticks_min=TIMEOUT, election_ticks_max=TIMEOUT),
     )  # fmt: skip
     leader = SimpleNamespace(name="n0", node=SimpleNamespace(trimmer=trimmer), state=state)
     findings = Findings()
@@ -106,6 +110,22 @@ def test_a_log_is_not_trimmed_past_a_follower_that_lives():
 )
 def test_a_log_may_be_trimmed_where_nobody_who_lives_needs_it(said):
     assert trimmed(**said) is None
+
+
+GONE = {"is_up": False, "silent": 2 * TIMEOUT}
+
+
+def test_a_log_is_not_kept_for_a_follower_that_is_gone():
+    found = trimmed(**GONE, limit=40, first=None)
+    assert isinstance(found, Violation)
+    assert found.oracle == trimming.KEPT
+
+
+@pytest.mark.parametrize(
+    "said", [{"silent": 2 * TIMEOUT - 1}, {"is_up": True}, {"limit": 90}, {"role": Role.FOLLOWER}]
+)
+def test_a_log_may_be_kept_for_who_may_yet_come(said):
+    assert trimmed(**{**GONE, "limit": 40, "first": None, **said}) is None
 
 
 KEY = 91

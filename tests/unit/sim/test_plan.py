@@ -174,7 +174,8 @@ def test_targets_are_roles(plans):
     roles = {value for name, value in vars(Role).items() if name.isupper()}
     for plan in plans:
         others = {one.target for one in plan.events} - roles
-        assert others <= ({"b0"} if plan.options.alone else set())
+        alone = {"b0"} if plan.options.alone else set()
+        assert others <= alone | {plan.options.preferred}
 
 
 # The budget
