@@ -117,7 +117,7 @@ def test_journal_starts_all_that_were_down():
     assert {node.state for node in world.nodes.values()} == {"running"}
 
 
-@pytest.mark.parametrize("kind", ["stop", "wipe", "descriptors"])
+@pytest.mark.parametrize("kind", ["wipe", "descriptors"])
 def test_cluster_whose_processes_are_elsewhere_refuses_by_name(kind):
     class Elsewhere:
         backend = "docker"
