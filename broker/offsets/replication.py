@@ -6,6 +6,7 @@ Source: docs/adr/0002.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from broker.state.consumer_offset import ConsumerOffsetTable
     from broker.state.replicated_state import StateLog
 
+_log: Final = logging.getLogger(__name__)
+
 FLUSH_MS: Final = 1_000
+LOGGED_BYTES: Final = 300
 OFFSETS_PER_FLUSH: Final = 4_096
 REST_MS: Final = 50
 _POLL_S: Final = 0.005
@@ -96,7 +100,13 @@ class OffsetReplicator(LeaderService):
 
     def _settled(self, payload: bytes, status: PutStatus) -> None:
         if status is PutStatus.MESSAGE_ILLEGAL:  # larger than the segments of this log
-            for half in self._offsets.halve(payload):
+            halves = self._offsets.halve(payload)
+            if not halves:
+                _log.warning(
+                    "event=offset_left_out offset=%r larger than the segments of this log; raise"
+                    " mappedFileSizeCommitLog", payload[:LOGGED_BYTES],
+                )  # fmt: skip
+            for half in halves:
                 self._propose_one(half)
             return
         # With the leadership the pending offsets are gone; anything else is tried again.
