@@ -49,8 +49,8 @@ MEASURED: Final = (
         breaks="A record of offsets that fits into no segment is tried for ever: none is written.",
         source="Offsets of long group names in a log of small segments; found as seed 375.",
         plant=patch(
-            "broker.offsets.replication:OffsetReplicator._settled",
-            ("if status is PutStatus.MESSAGE_ILLEGAL:", "if False:"),
+            "broker.state.consumer_offset:ConsumerOffsetTable.take_proposals",
+            ("if size + more > STATE_ENTRY_BYTES_MAX:", "if size + more > 131_072:"),
         ),
     ),
     Mutant(

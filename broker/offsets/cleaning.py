@@ -9,13 +9,11 @@ Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic.
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
-import msgspec
-
 from broker.leader.service import LeaderService
-from broker.limits import STATE_ENTRY_BYTES_MAX
-from broker.state.consumer_offset import ForgottenOffsets
+from broker.state.consumer_offset import split_removal
 from broker.state.kinds import StateKind
 
 if TYPE_CHECKING:
@@ -29,9 +27,7 @@ _log = logging.getLogger(__name__)
 
 TICK_MS: Final = 1_000
 OFFSETS_PER_TICK: Final = 5_000
-#: What a queue id takes in an entry, at most, and so does what stands around a key's.
-_QUEUE_ID_BYTES: Final = 22
-_AROUND_BYTES: Final = 64
+ENTRIES_PER_WALK: Final = 10
 
 _Found = tuple[str, list[int]]
 
@@ -86,18 +82,15 @@ class OffsetCleaner(LeaderService):
     def _end_walk(self) -> None:
         """Remove what was found in two walks, and begin the next."""
         gone: dict[str, list[int]] = {}
-        room = STATE_ENTRY_BYTES_MAX - _AROUND_BYTES  # the next walk finds what has none
         for key, queue_ids in self._found.items():
             before = set(self._found_before.get(key, ()))
             ids = [queue_id for queue_id in queue_ids if queue_id in before]
-            room -= len(msgspec.json.encode(key)) + _QUEUE_ID_BYTES
-            count = min(len(ids), room // _QUEUE_ID_BYTES)
-            if ids and count > 0:
-                gone[key] = ids[:count]
-                room -= _QUEUE_ID_BYTES * count
+            if ids:
+                gone[key] = ids
         if gone:
             _log.info("event=offsets_without_a_reader keys=%d action=remove", len(gone))
-            payload = msgspec.json.encode(ForgottenOffsets(gone))
+        # The next walks find what is left.
+        for payload in islice(split_removal(gone), ENTRIES_PER_WALK):
             self._log.propose_state(StateKind.FORGET_OFFSETS.value, payload, _settled)
         self._found_before, self._found = self._found, {}
         self._walk = self._tables.offsets.applied()

@@ -6,7 +6,6 @@ Source: docs/adr/0002.
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -21,10 +20,7 @@ if TYPE_CHECKING:
     from broker.state.consumer_offset import ConsumerOffsetTable
     from broker.state.replicated_state import StateLog
 
-_log: Final = logging.getLogger(__name__)
-
 FLUSH_MS: Final = 1_000
-LOGGED_BYTES: Final = 300
 OFFSETS_PER_FLUSH: Final = 4_096
 REST_MS: Final = 50
 _POLL_S: Final = 0.005
@@ -82,10 +78,8 @@ class OffsetReplicator(LeaderService):
         if not self._log.writable:
             return
         for payload in self._offsets.take_proposals(count_max):
-            self._propose_one(payload)
-
-    def _propose_one(self, payload: bytes) -> None:
-        self._log.propose_state(StateKind.OFFSET.value, payload, partial(self._settled, payload))
+            settled = partial(self._settled, payload)
+            self._log.propose_state(StateKind.OFFSET.value, payload, settled)
 
     async def drain(self, timeout_ms: int) -> bool:
         """Propose everything and wait until it is applied; False if the time ran out."""
@@ -99,16 +93,6 @@ class OffsetReplicator(LeaderService):
         return True
 
     def _settled(self, payload: bytes, status: PutStatus) -> None:
-        if status is PutStatus.MESSAGE_ILLEGAL:  # larger than the segments of this log
-            halves = self._offsets.halve(payload)
-            if not halves:
-                _log.warning(
-                    "event=offset_left_out offset=%r larger than the segments of this log; raise"
-                    " mappedFileSizeCommitLog", payload[:LOGGED_BYTES],
-                )  # fmt: skip
-            for half in halves:
-                self._propose_one(half)
-            return
         # With the leadership the pending offsets are gone; anything else is tried again.
         if status not in (PutStatus.OK, PutStatus.NOT_LEADER, PutStatus.UNKNOWN):
             self._offsets.give_back(payload)

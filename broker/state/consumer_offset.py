@@ -44,6 +44,9 @@ QUEUE_ID_END = 2**64
 #: What one key and one offset take in a log entry, at most and besides the names.
 _KEY_BYTES = 8
 _OFFSET_BYTES = 36
+#: What a queue id takes in a removal, at most, and so does what stands around it.
+_QUEUE_ID_BYTES = 22
+_AROUND_BYTES = 64
 #: What an offset takes in the snapshot besides the names, with its line's indent.
 _ROOM_BYTES = 64
 
@@ -182,27 +185,6 @@ class ConsumerOffsetTable(LargeTable):
             for queue_id, offset in queues.items():
                 if pending.get(queue_id) == offset:
                     self._dirty.setdefault((key, queue_id), offset)
-
-    def halve(self, payload: bytes) -> list[bytes]:
-        """Return a proposal that no entry of the log can hold as two; none for a single offset.
-
-        That one is forgotten: its group goes on where it last was in the log.
-        """
-        rows = [
-            (key, queue_id, offset)
-            for key, queues in msgspec.json.decode(payload, type=OffsetMap).items()
-            for queue_id, offset in queues.items()
-        ]
-        if len(rows) == 1:
-            self.drop(*rows[0][:2])
-            return []
-        halves: list[bytes] = []
-        for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
-            table: OffsetMap = {}
-            for key, queue_id, offset in part:
-                table.setdefault(key, {})[queue_id] = offset
-            halves.append(msgspec.json.encode(table))
-        return halves
 
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`."""
@@ -358,6 +340,24 @@ class ConsumerOffsetTable(LargeTable):
 def weigh_offsets(row: tuple[str, dict[int, int]]) -> int:
     """Return what the offsets of a group in a topic are in work, compared with other rows."""
     return 1 + len(row[1]) // 8
+
+
+def split_removal(found: Mapping[str, list[int]]) -> Iterator[bytes]:
+    """Return the payloads of a removal (topic@group -> queue ids), each of bounded size."""
+    part: dict[str, list[int]] = {}
+    whole = room = STATE_ENTRY_BYTES_MAX - _AROUND_BYTES
+    ids_max = (room - _AROUND_BYTES) // _QUEUE_ID_BYTES // 2
+    for key, queue_ids in found.items():
+        for first in range(0, len(queue_ids), ids_max):
+            ids = queue_ids[first : first + ids_max]
+            more = len(msgspec.json.encode(key)) + _QUEUE_ID_BYTES * (len(ids) + 1)
+            if part and (more > room or key in part):
+                yield msgspec.json.encode(ForgottenOffsets(part))
+                part, room = {}, whole
+            part[key] = ids
+            room -= more
+    if part:
+        yield msgspec.json.encode(ForgottenOffsets(part))
 
 
 def _group_of(key: str) -> str:

@@ -171,29 +171,6 @@ def test_a_refused_proposal_is_due_again(table: ConsumerOffsetTable) -> None:
     assert table.take_proposals() == [b'{"T@g":{"0":5}}']
 
 
-def test_a_proposal_that_no_entry_holds_becomes_two_in_order(table: ConsumerOffsetTable) -> None:
-    for queue_id in range(5):
-        table.commit("g", "T", queue_id, 10 + queue_id)
-    table.commit("h", "T", 0, 1)
-    (payload,) = table.take_proposals()
-    first, second = table.halve(payload)
-    assert first == b'{"T@g":{"0":10,"1":11,"2":12}}'
-    assert second == b'{"T@g":{"3":13,"4":14},"T@h":{"0":1}}'
-    table.apply(first)
-    table.apply(second)
-    assert not table.has_pending
-
-
-def test_an_offset_that_no_entry_holds_is_forgotten(table: ConsumerOffsetTable) -> None:
-    table.commit("g", "T", 0, 5)
-    replicate(table)
-    table.commit("g", "T", 0, 6)
-    (payload,) = table.take_proposals()
-    assert table.halve(payload) == []
-    assert table.query("g", "T", 0) == 5
-    assert not table.has_pending
-
-
 def test_a_repeated_commit_of_the_applied_offset_costs_nothing(table: ConsumerOffsetTable) -> None:
     table.commit("g", "T", 0, 5)
     replicate(table)
