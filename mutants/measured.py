@@ -97,6 +97,50 @@ MEASURED: Final = (
             ("extendleft(reversed(put_back))", "extendleft(put_back)"),
         ),
     ),
+    Mutant(
+        name="order-to-rebalance-unheard",
+        breaks="A consumer that is told of other members of its group looks at its next turn only.",
+        source="RocketMQ ClientRemotingProcessor.notifyConsumerIdsChanged: rebalanceImmediately.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._on_ids_changed",
+            ("self._wanted.set()", "pass"),
+        ),
+    ),
+    Mutant(
+        name="readable-queues-cleaned",
+        breaks="A group loses its offsets in queues that can only be read any more.",
+        source="docs/security.md: offsets of queues that are there stay.",
+        plant=patch(
+            "broker.offsets.cleaning:OffsetCleaner._useless",
+            ("entry.queues]", "entry.write_queues]"),
+        ),
+    ),
+    Mutant(
+        name="no-deliveries-means-usual",
+        breaks="What a consumer fails for that wants nothing twice comes again sixteen times.",
+        source="RocketMQ SendMessageProcessor.consumerSendMsgBack: maxReconsumeTimes as sent.",
+        plant=patch(
+            "broker.sends.send_back:_times_max", ("if asked is None or", "if not asked or")
+        ),
+    ),
+    Mutant(
+        name="manual-commit-lacks-the-last-poll",
+        breaks="A caller who commits by himself commits all but what the last poll gave out.",
+        source="docs/client.md: all that was given out until now.",
+        plant=patch(
+            "ledgermq.client.lite_pull:LitePullConsumer.commit",
+            ("self._polled.finish()", "pass"),
+        ),
+    ),
+    Mutant(
+        name="older-snapshot-sent-again",
+        breaks="Who has shipped a snapshot ships its bytes as the next one: a follower stays back.",
+        source="docs/raft.md, snapshots: the file of the snapshot that counts.",
+        plant=patch(
+            "dledger.storage.snapshot_files:SnapshotFiles.read",
+            ("if self._file is None or self._file_id != self.meta.id:", "if self._file is None:"),
+        ),
+    ),
 )
 
 MEASURED_BY_TESTS: Final = (

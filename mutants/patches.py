@@ -79,7 +79,7 @@ UNSHOWN: Final = frozenset({
     "lateness-of-what-was-refused", "leaving-told-to-nobody", "name-server-that-forgot-us",
     "older-term-takes-the-route", "queues-begin-as-before-the-trim",
     "registration-tried-once", "shared-entry-before-the-log", "silent-for-ever",
-    "slow-client-unheard", "transfer-without-end", "trim-takes-the-next-term",
+    "slow-client-unheard", "trim-takes-the-next-term",
 })  # fmt: skip
 """What the plans should show that are drawn now, and the few that were tried have not."""
 

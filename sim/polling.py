@@ -124,7 +124,9 @@ class Poller:
         self._take(messages)
         if settings.manual and rng.split("commit").chance(0.5):
             self._judge.on_done()
+            held = consumer.assigned_queues
             await consumer.commit()
+            self._judge.on_committed([one for one in held if one in consumer.assigned_queues])
 
     async def _seek_elsewhere(self, rng: Any, queue: MessageQueue) -> int:  # noqa: ANN401  # likewise
         """Go to the beginning, the end or a time of a queue; return where that is.

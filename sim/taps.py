@@ -29,7 +29,7 @@ class Taps:
         loop: whose time it is.
         watch: who judges what replicas answer.
         replicas: those whose process runs.
-        askers: by port, the hosts who ask there, and who listens to them.
+        askers: a port, the hosts who ask there, and who listens to them.
         ends: by host, who listens to what a broker outside the group, or a name server, answers.
     """
 
@@ -38,7 +38,7 @@ class Taps:
         loop: SimLoop,
         watch: Watch,
         replicas: Mapping[Process, Replica],
-        askers: Mapping[int, tuple[Collection[str], Listener]],
+        askers: Collection[tuple[int, Collection[str], Listener]],
         ends: Mapping[str, Listener],
     ) -> None:
         self._loop = loop
@@ -58,9 +58,10 @@ class Taps:
         elif port in {BROKER_PORT, NAMESRV_PORT} and far.process is not None:
             answers = self._ends.get(far.process.host.name)
             far.tap = None if answers is None else self._tap(answers, far, asks=False)
-        if near.process is not None and port in self._askers:
-            names, listener = self._askers[port]
-            if near.process.host.name in names:
+        if near.process is None:
+            return
+        for asked, names, listener in self._askers:
+            if port == asked and near.process.host.name in names:
                 near.tap = self._tap(listener, near, asks=True)
 
     def _tap(self, listener: Listener, end: SimTransport, *, asks: bool) -> Tap:

@@ -42,6 +42,8 @@ APART_MS: Final = (0, 2, 30, 200)
 """How long one topic is made after the other."""
 TOPICS_MAX: Final = 6
 """Of each life: routes tell all of them."""
+CHANGED_P: Final = 0.3
+"""How often one is made wider and narrower, in place of two that are made."""
 REMOVED_P: Final = 0.8
 """How often one of them is removed again."""
 HELD: Final = 4
@@ -174,6 +176,9 @@ class ToolsApp:
         """Make two topics, one a moment behind the other; perhaps remove one of them."""
         if self._made >= TOPICS_MAX:
             return
+        if rng.split("changed").chance(CHANGED_P):
+            await self._change()
+            return
         names = []
         for _ in range(2):
             self._made += 1
@@ -193,6 +198,28 @@ class ToolsApp:
             await self._request_of(queue, RequestCode.GET_ALL_TOPIC_CONFIG, {})
             is_removed = told.code == ResponseCode.SUCCESS
             self._validators.record.count("tools_topics_removed", is_removed)
+
+    async def _change(self) -> None:
+        """Have a topic grow, then take a queue from those who write: a group is in it still."""
+        self._made += 1
+        topic = f"{self.name}-{self._machine.incarnation}-{self._made}"
+        await self._makers[0].create_topic(topic, 1)
+        await self._makers[1].create_topic(topic, CONTENDED)
+        queues = await self._pullers[0].fetch_subscribe_queues(topic)
+        if len(queues) < CONTENDED or not all(map(self._validators.is_known, queues)):
+            return
+        queue = queues[-1]
+        where = {"topic": topic, "queueId": str(queue.queue_id)}
+        offset = {"consumerGroup": GROUP, **where, "commitOffset": "0"}
+        await self._request_of(queue, RequestCode.UPDATE_CONSUMER_OFFSET, offset)
+        narrow = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(CONTENDED),
+            "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+        told = await self._request_of(queue, RequestCode.UPDATE_AND_CREATE_TOPIC, narrow)
+        is_narrow = told.code == ResponseCode.SUCCESS
+        self._validators.record.count("tools_topics_narrowed", is_narrow)
 
     async def _hold(self, rng: Any) -> None:  # noqa: ANN401  # likewise
         """Let pulls wait at the end of a queue, on several connections, of which some close."""

@@ -37,6 +37,7 @@ from sim.oracles.client_ends import ClientEnds
 from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
+from sim.oracles.forgotten import Forgotten
 from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
@@ -44,6 +45,7 @@ from sim.oracles.queue_files import QueueFiles
 from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
+from sim.oracles.woken import Woken
 from sim.programs import plan_crashes, run_client
 from sim.record import Record
 from sim.refusals import Refusals
@@ -105,7 +107,8 @@ class World(Machines):
             lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
             lambda: self.record.count("refused"),
         )
-        self.ends = ClientEnds(self.findings, GroupKnown(self), self.library)
+        self._woken = Woken(self.findings, lambda: self.health.touched_ns(tuple(self.hosts)))
+        self.ends = ClientEnds(self.findings, GroupKnown(self), self.library, self._woken)
         self._follow_clients()
         edging.tell_oracles(self)
         self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
@@ -121,9 +124,9 @@ class World(Machines):
         self.alone_log = AloneLog(self, decisions) if options.alone == PLAIN else None
         self.validators.levels = len(self.judges.delays.delays_ms)
         self._replicas: dict[Process, Replica] = {}
-        self.health = Health(self)
+        self.health: Health = Health(self)
         self.watch.truth.on_row.append(self._check_row)
-        self.watch.truth.on_statement.append(self._check_offsets)
+        self.watch.truth.on_statement += [self._check_offsets, Forgotten().on_statement]
         self.watch.brokers.on_made = self.health.check_made
         self.dropping = Dropping(self)
         self.on_leads: Callable[[str, int], None] = lambda _name, _term: None
@@ -155,10 +158,11 @@ class World(Machines):
 
     def _taps(self) -> Taps:
         """Return who has what is said on connections judged."""
-        askers: dict[int, tuple[tuple[str, ...], Listener]] = {
-            BROKER_PORT: (self.clients(), self.ends.listener),
-            NAMESRV_PORT: (self.layout.late, self.validators.routes),
-        }
+        askers = (
+            (BROKER_PORT, self.clients(), self.ends.listener),
+            (BROKER_PORT, self.layout.all_members, self._woken),
+            (NAMESRV_PORT, self.layout.late, self.validators.routes),
+        )
         ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
         return Taps(self.loop, self.watch, self._replicas, askers, ends)
 

@@ -1,16 +1,18 @@
 """Moments in which something of before is still there, brought about on purpose in some plans.
 
 Who leads again after others have led, with what it held then; a hand-over to somebody who is not
-there, and one behind it; a preferred leader that never hears that it may lead; a change of the
-members that nobody but a leader who is cut off has; no room as messages come due; a process that is
-killed while its disk is full; a clock that runs ahead twice; connections to name servers of which
-one end is gone before the other one; a start soon after a snapshot was installed. Each is drawn
-from a stream of its own, behind everything else. Pure. Source: spec/proof.md 2, 4.4.
+there, and one behind it; somebody who is to lead, asked for or preferred, and never hears of it; a
+change of the members that nobody but a leader who is cut off has; no room as messages come due; a
+process that is killed while its disk is full; a clock that runs ahead twice; connections to name
+servers of which one end is gone before the other one; a start soon after a snapshot was installed.
+Each is drawn from a stream of its own, behind everything else. Pure. Source: spec/proof.md 2, 4.4.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
 
@@ -32,10 +34,15 @@ ALONE_P: Final = 0.6
 """How probable it is that nothing else happens."""
 DEAF_P: Final = 0.6
 """How probable it is where a leader is preferred."""
+UNHEARD_P: Final = 0.25
+"""How probable it is that whoever is to lead does not hear of it."""
 LOST_CHANGE_P: Final = 0.6
 """How probable it is where members change."""
 NO_ROOM_P: Final = 0.6
 """How probable it is where messages wait."""
+OFTEN_P: Final = 0.25
+"""How probable it is, where somebody is to need a snapshot, that one needs several."""
+AWAY_MAX: Final = 4
 BACK_P: Final = 0.3
 """How probable it is that all begin anew soon after somebody who was away has come back."""
 INSISTS_MS: Final = 2_500
@@ -63,6 +70,8 @@ def with_moments(
         more += _deaf_successor(rng.split("deaf successor"), options)
     if is_delayed and rng.split("no room").chance(NO_ROOM_P):
         more += _full_now_and_then(rng.split("full now and then"), options)
+    if rng.split("unheard").chance(UNHEARD_P):
+        more += _unheard_transfer(rng.split("unheard transfer"), options)
     if options.spares and rng.split("change").chance(LOST_CHANGE_P):
         more += _lost_change(rng.split("lost change"), options)
     if rng.split("alone").chance(ALONE_P):
@@ -75,6 +84,9 @@ def with_starts(rng: SplitRng, events: list[FaultEvent], options: Options) -> li
 
     What it had is replaced by a snapshot then.
     """
+    is_behind = any(one.package is Package.BEHIND for one in events)
+    if is_behind and rng.split("often").chance(OFTEN_P):
+        events = _away_often(rng.split("away often"), options)
     more: list[FaultEvent] = []
     for number, one in enumerate(events):
         stream = rng.split(f"back{number}")
@@ -84,6 +96,23 @@ def with_starts(rng: SplitRng, events: list[FaultEvent], options: Options) -> li
             how: dict[str, Value] = {"gracefully": stream.split("how").choice((0, 1, 1))}
             more.append(_event(stream, options, times, FaultKind.RESTART_ALL, Role.ALL, how))
     return sorted(events + more, key=_order) if more else events
+
+
+def _away_often(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a follower that is away and comes back, again and again; nothing else happens.
+
+    One leader sends it one snapshot after the other.
+    """
+    events: list[FaultEvent] = []
+    at_ms = rng.split("at").randint(FIRST_MS, FIRST_MS + 500)
+    while len(events) < AWAY_MAX and at_ms + LAST_MS < options.safety_ms:
+        stream = rng.split(f"away{len(events)}")
+        kind = stream.split("kind").choice((FaultKind.CRASH, FaultKind.ISOLATE, FaultKind.WIPE))
+        away_ms = stream.split("hold").randint(1_500, 2_500)
+        one = _event(stream, options, (at_ms, away_ms), kind, Role.FOLLOWER_0)
+        events.append(structs.replace(one, package=Package.BEHIND))
+        at_ms += away_ms + stream.split("back").randint(1_000, 2_000)
+    return events
 
 
 def _order(event: FaultEvent) -> tuple[int, str, int]:
@@ -149,6 +178,19 @@ def _deaf_successor(rng: SplitRng, options: Options) -> list[FaultEvent]:
             unheard,
         ),
     ]  # fmt: skip
+
+
+def _unheard_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
+    """Return a hand-over to somebody who has the log and does not hear that it may lead."""
+    at_ms = _time(rng, options)
+    unheard: dict[str, Value] = {"messages": "transfers", "side": "to", "probability": 1.0}
+    target = rng.split("target").choice((Role.FOLLOWER_0, Role.FOLLOWER_1))
+    deaf_ms = rng.split("deaf").randint(4_000, 8_000)
+    times = (at_ms + rng.split("later").randint(20, 200), 300)
+    return [
+        _event(rng.split("drop"), options, (at_ms, deaf_ms), FaultKind.DROP, target, unheard),
+        _event(rng.split("asked"), options, times, FaultKind.TRANSFER, target),
+    ]
 
 
 def _lost_change(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -267,6 +309,7 @@ PACKAGES: Final = {
     FaultKind.DISK_FULL: Package.DISK_FULL,
     FaultKind.RESTART_ALL: Package.CRASH,
     FaultKind.CRASH: Package.CRASH,
+    FaultKind.WIPE: Package.BEHIND,
     FaultKind.CLOCK_JUMP: Package.CLOCK,
     FaultKind.NAMESRV_RESET: Package.NAMESRV,
     FaultKind.NAMESRV_DELAY: Package.NAMESRV,

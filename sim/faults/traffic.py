@@ -63,7 +63,7 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How often a listener fails."""
     never_p: float = 0.1
     """How many messages no listener ever takes: they end as dead letters."""
-    times_max: Positive = 2
+    times_max: Count = 2
     """Deliveries after the first one."""
     chosen_p: float = 0.2
     """How often a listener that fails says itself how long to wait, or gives the message up."""
@@ -156,7 +156,7 @@ def _retrying(rng: SplitRng, safety_ms: int) -> Retrying:
         group=_membership(rng.split("group"), safety_ms),
         fail_p=rng.split("fails").choice((0.1, 0.3, 0.6)),
         never_p=rng.split("never").choice((0.0, 0.2)),
-        times_max=rng.split("times").randint(1, 3),
+        times_max=rng.split("times").randint(1, 3) if rng.split("only once").chance(0.8) else 0,
         chosen_p=rng.split("chosen").choice((0.0, 0.3)),
     )
 

@@ -25,6 +25,7 @@ Queue = tuple[str, int]
 POLLED: Final = "A10 polled otherwise than in order"
 DONE: Final = "A1 committed before it was done with"
 LEFT: Final = "A10 left without a commit"
+CALLED: Final = "A10 a commit leaves out what was given out"
 FILTERED: Final = "A22 a filter that is not kept to"
 REPLIED: Final = "A46 a reply to another request"
 WAITS: Final = "A46 a request that has ended is waited for"
@@ -99,6 +100,14 @@ class Polling:
         if given is not None and offset > given:
             text = f"{self._name} commits {offset} of {queue}; {given} was given out just now"
             self._judge.report(DONE, text)
+
+    def on_committed(self, held: Sequence[MessageQueue]) -> None:
+        """The caller has committed all that it was given, and was told of no failure."""
+        for queue in held:
+            done, asked = self._done.get(queue, 0), self._asked.get(queue, 0)
+            if asked < done:
+                text = f"{self._name} commits at {queue}@{done}, and {asked} was asked for"
+                self._judge.report(CALLED, text)
 
     def on_elsewhere(self, queue: MessageQueue, told: str, at: int) -> None:
         """A seek went elsewhere than a broker has said."""

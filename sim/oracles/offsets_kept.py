@@ -39,7 +39,8 @@ class OffsetsKept:
         self._truth = truth
         self._read = 0
         self._records: Counter[int] = Counter()
-        """By term, committed records of offsets."""
+        """By term, committed records of offsets; those of one moment are parts of one."""
+        self._last_ns = -1
         self._waits: dict[str, dict[tuple[str, int], Waits]] = {}
 
     def on_tick(self, replica: Replica) -> None:
@@ -47,7 +48,9 @@ class OffsetsKept:
         statements, truth = self._truth.statements, self._truth
         for statement in statements[self._read :]:
             if statement.kind == "offset":
-                self._records[truth.committed[statement.entry].term] += 1
+                now_ns = statement.committed_ns
+                self._records[truth.committed[statement.entry].term] += now_ns > self._last_ns
+                self._last_ns = max(self._last_ns, now_ns)
         self._read = len(statements)
         before, waits = self._waits.get(replica.name, {}), {}
         if replica.is_up and replica.state.role is LEADER:

@@ -128,7 +128,7 @@ class Tap:
         self._findings = findings
         self._asks = asks
         self.pushed: dict[tuple[int, str], int] = {}
-        """Of a broker's own requests, by code and group of consumers: when the last one left."""
+        """Of a broker's own requests, by code and group: when the last one passed this end."""
         self._rest = {True: b"", False: b""}
         """By whether it leaves: the beginning of a frame that is not whole yet."""
         self._is_blind = False
@@ -198,7 +198,7 @@ class Tap:
         )  # fmt: skip
         is_answer = bool(header.flag & FLAG_ANSWER)
         if is_answer == (leaves is self._asks):
-            if leaves and not is_answer:
+            if not is_answer:
                 self.pushed[said.code, said.text("consumerGroup")] = said.at_ns
             return  # what the other side asks of this one, or an answer to that
         if not is_answer:

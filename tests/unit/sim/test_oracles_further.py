@@ -8,6 +8,7 @@ from broker.pulls.sql92 import compile_sql92
 from ledgermq.client import MessageQueue
 from sim.oracles.base import Findings, Violation
 from sim.oracles.further import (
+    CALLED,
     DONE,
     FILTERED,
     FILTERS,
@@ -151,6 +152,19 @@ def test_who_stops_has_committed_what_it_gave_out(asked, oracle):
     moved.polling.on_moved(QUEUE, 9)
     moved.polling.on_stopped([QUEUE])
     assert moved.oracle is None
+
+
+@pytest.mark.parametrize(("asked", "oracle"), [(None, CALLED), (4, CALLED), (5, None)])
+def test_a_call_commits_all_that_was_given_out(asked, oracle):
+    judged = Judged().give(3, 4)
+    judged.polling.on_done()
+    if asked is not None:
+        judged.polling.on_commit(QUEUE, asked)
+    judged.polling.on_committed([QUEUE])
+    assert judged.oracle == oracle
+    other = Judged().give(3, 4)
+    other.polling.on_committed([])
+    assert other.oracle is None
 
 
 def test_a_seek_that_goes_elsewhere_and_a_request_that_stays_are_told():
