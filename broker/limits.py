@@ -31,7 +31,7 @@ LOCK_QUEUES_MAX: Final = Limit(
     10_000, "queues in a lock request", Unit.COUNT, Scope.REQUEST, "1, and nothing is locked"
 )
 STATE_ENTRY_BYTES_MAX: Final = Limit(
-    12 * 1024, "entry of replicated state", Unit.BYTES, Scope.REQUEST, "split into several"
+    6 * 1024, "entry of replicated state", Unit.BYTES, Scope.REQUEST, "split into several"
 )
 """The smallest segment that a log may have holds several of them (mappedFileSizeCommitLog)."""
 

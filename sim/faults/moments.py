@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
 
 if TYPE_CHECKING:
@@ -108,11 +109,11 @@ def _away_often(rng: SplitRng, options: Options) -> list[FaultEvent]:
     while len(events) < AWAY_MAX and at_ms + LAST_MS < options.safety_ms:
         stream = rng.split(f"away{len(events)}")
         kind = stream.split("kind").choice((FaultKind.CRASH, FaultKind.ISOLATE, FaultKind.WIPE))
-        away_ms = stream.split("hold").randint(1_500, 2_500)
+        away_ms = stream.split("hold").randint(2_000, 2_600)
         one = _event(stream, options, (at_ms, away_ms), kind, Role.FOLLOWER_0)
         events.append(structs.replace(one, package=Package.BEHIND))
         at_ms += away_ms + stream.split("back").randint(1_000, 2_000)
-    return events
+    return within_budget(events, options)
 
 
 def _order(event: FaultEvent) -> tuple[int, str, int]:

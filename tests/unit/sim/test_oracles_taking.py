@@ -6,7 +6,7 @@ import pytest
 
 from dledger.core import transfer
 from dledger.core.model import Role
-from mutants.patches import BY_TESTS
+from mutants.patches import MUTANTS
 from mutants.planting import planted
 from sim.faults.plan import Options, Plan
 from sim.health import CALM_NS, NS_PER_S, Health
@@ -161,5 +161,5 @@ def begun():
 
 def test_a_transfer_ends_within_an_election_timeout():
     assert begun() == 10
-    with planted(BY_TESTS["transfer-without-end"]):
+    with planted(MUTANTS["transfer-without-end"]):
         assert begun() == 10_000
