@@ -100,7 +100,7 @@ def with_starts(rng: SplitRng, events: list[FaultEvent], options: Options) -> li
 
 
 def _away_often(rng: SplitRng, options: Options) -> list[FaultEvent]:
-    """Return a follower that is away and comes back, again and again; nothing else happens.
+    """Return a follower that is away and comes back, again and again, in place of other faults.
 
     One leader sends it one snapshot after the other.
     """

@@ -8,7 +8,7 @@ has waited while others were written was left out. Source: docs/consumption.md; 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 NAME: Final = "A24 offset taken and left out of the log"
 RECORDS: Final = 4
 """More than are under way at a time."""
+
+
+PART_BYTES: Final = 5_500
+"""What is larger, as a broker reckons, may be a part of which the next one follows."""
 
 
 class Waits(NamedTuple):
@@ -39,18 +43,16 @@ class OffsetsKept:
         self._truth = truth
         self._read = 0
         self._records: Counter[int] = Counter()
-        """By term, committed records of offsets; those of one moment are parts of one."""
-        self._last_ns = -1
+        """By term, committed records of offsets; of what was cut in parts the last one counts."""
         self._waits: dict[str, dict[tuple[str, int], Waits]] = {}
 
     def on_tick(self, replica: Replica) -> None:
         """Look at a leader, now and then. Errors: `Violation`."""
         statements, truth = self._truth.statements, self._truth
         for statement in statements[self._read :]:
-            if statement.kind == "offset":
-                now_ns = statement.committed_ns
-                self._records[truth.committed[statement.entry].term] += now_ns > self._last_ns
-                self._last_ns = max(self._last_ns, now_ns)
+            if statement.kind == "offset" and isinstance(statement.content, dict):
+                is_last = _size(statement.content) < PART_BYTES
+                self._records[truth.committed[statement.entry].term] += is_last
         self._read = len(statements)
         before, waits = self._waits.get(replica.name, {}), {}
         if replica.is_up and replica.state.role is LEADER:
@@ -74,3 +76,8 @@ class OffsetsKept:
                 f"{RECORDS} records of offsets since then without it",
                 node=replica.name,
             )
+
+
+def _size(content: Any) -> int:  # noqa: ANN401  # what JSON holds
+    """Return how large a broker takes a record of offsets to be, at most."""
+    return sum(8 + len(key) + 36 * len(queues) for key, queues in content.items())

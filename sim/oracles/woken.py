@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAME: Final = "A41 told of other members, and does not look"
 PULL, MEMBERS, NOTIFY = 11, 38, 40
 GROUP: Final = "consumerGroup"
-LOOKS_NS: Final = 2_500_000_000
+LOOKS_NS: Final = 3_000_000_000
 """A look comes by then: a rebalance that is under way ends first, and waits for listeners."""
 SETTLED_NS: Final = 5_000_000_000
 """So long after the last fault clients and brokers have found each other."""
