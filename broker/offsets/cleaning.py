@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 TICK_MS: Final = 1_000
 OFFSETS_PER_TICK: Final = 5_000
 ENTRIES_PER_WALK: Final = 10
+"""The next walks find what is left."""
 
 _Found = tuple[str, list[int]]
 
@@ -89,7 +90,6 @@ class OffsetCleaner(LeaderService):
                 gone[key] = ids
         if gone:
             _log.info("event=offsets_without_a_reader keys=%d action=remove", len(gone))
-        # The next walks find what is left.
         for payload in islice(split_removal(gone), ENTRIES_PER_WALK):
             self._log.propose_state(StateKind.FORGET_OFFSETS.value, payload, _settled)
         self._found_before, self._found = self._found, {}

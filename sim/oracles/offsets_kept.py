@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 NAME: Final = "A24 offset taken and left out of the log"
 RECORDS: Final = 4
 """More than are under way at a time."""
-
-
 PART_BYTES: Final = 5_500
 """What is larger, as a broker reckons, may be a part of which the next one follows."""
 

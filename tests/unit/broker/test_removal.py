@@ -8,7 +8,7 @@ import msgspec
 
 from broker.config import BrokerConfig
 from broker.limits import STATE_ENTRY_BYTES_MAX
-from broker.offsets.removal import OffsetRemoval
+from broker.offsets.removal import AT_ONCE, OffsetRemoval
 from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange, GroupRemoval, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange, TopicRemoval
@@ -79,6 +79,27 @@ def test_offsets_go_in_entries_that_fit_those_of_other_groups_stay() -> None:
     assert tables.offsets.room.used < used / 100
     assert len(proposer.proposed) > 1
     assert all(len(payload) <= STATE_ENTRY_BYTES_MAX for _, payload in proposer.proposed)
+
+
+def test_a_removal_has_so_many_entries_under_way_and_stops_at_a_failure() -> None:
+    tables = make()
+    for number in range(200):
+        tables.offsets.apply(msgspec.json.encode({f"T{number}@g": dict.fromkeys(range(200), 7)}))
+    asked: list[bytes] = []
+    most = under_way = 0
+
+    class Slow:
+        async def propose(self, _kind: str, payload: bytes) -> PutStatus:
+            nonlocal most, under_way
+            asked.append(payload)
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            under_way -= 1
+            return PutStatus.OK if len(asked) <= AT_ONCE else PutStatus.NOT_LEADER
+
+    status = asyncio.run(OffsetRemoval(tables.offsets, Slow()).of_group("g"))
+    assert (status, most, len(asked)) == (PutStatus.NOT_LEADER, AT_ONCE, 2 * AT_ONCE)
 
 
 def test_what_nobody_has_proposed_yet_goes_too_and_what_is_on_its_way() -> None:
