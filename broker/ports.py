@@ -23,14 +23,18 @@ _SEGMENT_NAME_CHARS: Final = 20
 
 
 async def check_port_free(key: str, host: str, port: int) -> None:
-    """Find out whether ``host:port`` can be listened on.
+    """Find out whether ``host:port`` can be listened on; nobody can connect to it meanwhile.
+
+    A client that did would have a connection which outlives the look, and on which nobody answers.
 
     Raises:
         FatalError: it cannot; the message names key, host and port.
     """
     loop = asyncio.get_running_loop()
     try:
-        probe = await loop.create_server(asyncio.Protocol, host or None, port)
+        probe = await loop.create_server(
+            asyncio.Protocol, host or None, port, start_serving=False
+        )
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         why = "is in use by another process" if in_use else str(error)

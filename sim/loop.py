@@ -175,10 +175,12 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         host: str | None = None,
         port: int = 0,
+        *,
+        start_serving: bool = True,
         **_options: object,
     ) -> SimServer:
         """See asyncio. Errors: `OSError`."""
-        server = self.network.listen(protocol_factory, host, port)
+        server = self.network.listen(protocol_factory, host, port, accepts=start_serving)
         await asyncio.sleep(0)
         return server
 

@@ -48,8 +48,11 @@ class Loop(Kernel, Protocol):
 class SimServer(asyncio.AbstractServer):
     """A listening socket."""
 
-    def __init__(self, network: "SimNetwork", factory: ProtocolFactory, name: Name) -> None:
-        """Listen at ``name`` for the process that is running now."""
+    def __init__(
+        self, network: "SimNetwork", factory: ProtocolFactory, name: Name, *, accepts: bool
+    ) -> None:
+        """Have ``name`` for the process that is running now; ``accepts``: and listen there."""
+        self.accepts = accepts
         self._network = network
         self.factory = factory
         self.name = name
@@ -60,16 +63,19 @@ class SimServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple["_Listening", ...]:
-        """One socket while it listens."""
-        return (_Listening(self.name),) if self.is_serving() else ()
+        """One socket while it has the port."""
+        return (_Listening(self.name),) if self._has_port() else ()
+
+    def _has_port(self) -> bool:
+        return self._network.listeners.get(self.name) is self
 
     def is_serving(self) -> bool:
         """Tell whether it listens."""
-        return self._network.listeners.get(self.name) is self
+        return self.accepts and self._has_port()
 
     def close(self) -> None:
         """Stop listening; connections stay."""
-        if self.is_serving():
+        if self._has_port():
             del self._network.listeners[self.name]
         if self.process is not None:
             self.process.sockets.pop(self, None)
@@ -78,7 +84,8 @@ class SimServer(asyncio.AbstractServer):
         """Nothing to wait for, as in Python 3.11."""
 
     async def start_serving(self) -> None:
-        """It does."""
+        """Listen, from now on."""
+        self.accepts = True
 
     async def serve_forever(self) -> None:
         """Not here: nothing would end it."""
@@ -234,8 +241,13 @@ class SimNetwork:
 
     # For the loop
 
-    def listen(self, factory: ProtocolFactory, host: str | None, port: int) -> SimServer:
-        """Listen. Errors: `OSError` when the port is taken or the address is another machine's."""
+    def listen(
+        self, factory: ProtocolFactory, host: str | None, port: int, *, accepts: bool = True
+    ) -> SimServer:
+        """Listen, or have the port alone.
+
+        Errors: `OSError` when the port is taken or the address is another machine's.
+        """
         own = self._own_address()
         address = own if (host or "") in _OWN else self._resolve(str(host))
         if address != own:
@@ -244,7 +256,7 @@ class SimNetwork:
             port = self._free_port(address)
         if (address, port) in self.listeners:
             raise OSError(errno.EADDRINUSE, f"address already in use: {address}:{port}")
-        server = SimServer(self, factory, (address, port))
+        server = SimServer(self, factory, (address, port), accepts=accepts)
         self.listeners[address, port] = server
         return server
 
@@ -369,7 +381,8 @@ class _Attempt:
         if not self._network.is_reachable(back.source) or back.cut_acks:
             self._retry()
             return
-        listens = self._names[1] in self._network.listeners
+        server = self._network.listeners.get(self._names[1])
+        listens = server is not None and server.accepts
         self._network._after(back.draw_ns(), self._on_answer if listens else self._on_refusal)
 
     def _on_refusal(self) -> None:
@@ -387,7 +400,7 @@ class _Attempt:
         server = self._network.listeners.get(self._names[1])
         if not self._is_alive():
             return
-        if server is None:
+        if server is None or not server.accepts:
             self._on_refusal()
             return
         loop, out, back = self._loop, self._link_out(), self._link_back()

@@ -1,9 +1,13 @@
 """Checks at start: what is said of the directory of a Raft group that a broker alone is given."""
 
+import asyncio
+import errno
+import socket
+
 import pytest
 
 from broker.config import BrokerConfig
-from broker.ports import check_no_group
+from broker.ports import check_no_group, check_port_free
 from dledger.codec.properties import Identity, encode_identity
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
@@ -38,3 +42,31 @@ def test_a_directory_that_does_not_say_its_group_gets_no_name_for_it(tmp_path, i
 
 def test_a_directory_without_such_a_log_is_taken(tmp_path):
     check_no_group(RealDisk(), BrokerConfig(store_path=str(tmp_path)))
+
+
+def test_a_port_that_is_looked_at_takes_no_connection():
+    """Who connected would have a connection on which nobody answers, for as long as it likes."""
+    refused = []
+
+    async def look():
+        loop = asyncio.get_running_loop()
+        create = loop.create_server
+
+        async def create_and_knock(*arguments, **options):
+            server = await create(*arguments, **options)
+            with socket.socket() as client:
+                refused.append(client.connect_ex(server.sockets[0].getsockname()))
+            return server
+
+        loop.create_server = create_and_knock
+        await check_port_free("listenPort", "127.0.0.1", 0)
+
+    asyncio.run(look())
+    assert refused == [errno.ECONNREFUSED]
+
+
+def test_a_port_that_somebody_listens_at_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(FatalError, match=f"listenPort: 127.0.0.1:{port} is in use by another"):
+            asyncio.run(check_port_free("listenPort", "127.0.0.1", port))

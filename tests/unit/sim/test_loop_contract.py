@@ -446,6 +446,24 @@ def test_nobody_listens(run):
     assert run(main) == errno.EADDRINUSE
 
 
+def test_who_has_a_port_and_does_not_serve_takes_no_connection(run):
+    async def main():
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, start_serving=False)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        await server.start_serving()
+        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        with pytest.raises(OSError, match="in use"):
+            await loop.create_server(asyncio.Protocol, "127.0.0.1", port, start_serving=False)
+        transport.close()
+        server.close()
+        return server.is_serving()
+
+    assert run(main) is False
+
+
 def test_streams_work(run):
     async def main():
         async def serve(reader, writer):
