@@ -29,6 +29,7 @@ from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.expiry import Expiry
 from sim.oracles.tasks import Ear, check_tasks
+from sim.smallness import with_small
 from sim.standstill import StoodStill
 from sim.stepping import LIVENESS, run_audit, run_until
 from sim.switch.run import SwitchRun
@@ -84,7 +85,7 @@ class Result:
 def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
     """Run a plan from beginning to end. Errors: none that come of the cluster."""
     clock = SystemClock()
-    with _quiet() as ear:
+    with _quiet() as ear, with_small(plan):
         run = prepare(plan, trace_lines)
         ear.follow(run.world.findings, run.is_blocked)
         try:

@@ -45,6 +45,7 @@ from sim.oracles.queue_files import QueueFiles
 from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
+from sim.oracles.wire import Listeners
 from sim.oracles.woken import Woken
 from sim.programs import plan_crashes, run_client
 from sim.record import Record
@@ -160,7 +161,8 @@ class World(Machines):
         """Return who has what is said on connections judged."""
         askers = (
             (BROKER_PORT, self.clients(), self.ends.listener),
-            (BROKER_PORT, self.layout.all_members, self._woken),
+            (BROKER_PORT, self.layout.all_members, Listeners(self._woken, self.ends.beyond)),
+            (BROKER_PORT, self.layout.late, self.ends.beyond),
             (NAMESRV_PORT, self.layout.late, self.validators.routes),
         )
         ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}

@@ -63,9 +63,9 @@ class HintedSpan(NamedTuple):
 class RecentSpans:
     """Spans that follow each other, the last of which ends the log; hints of theirs and before."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX, hint_bytes_max: int = HINTED_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._hint_bytes_max = hint_bytes_max
+    def __init__(self, bytes_max: int | None = None, hint_bytes_max: int | None = None) -> None:
+        self._bytes_max = BYTES_MAX if bytes_max is None else bytes_max
+        self._hint_bytes_max = HINTED_BYTES_MAX if hint_bytes_max is None else hint_bytes_max
         self._spans: deque[Span] = deque()
         self._hinted: deque[HintedSpan] = deque()
         self._bytes = 0

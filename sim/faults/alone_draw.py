@@ -10,6 +10,7 @@ from msgspec import structs
 
 from sim.faults.draw import draw_package
 from sim.faults.plan import Options, Package, Plan, Workload
+from sim.faults.small import STREAM, draw_small
 from sim.faults.traffic import LEVELS, Delayed, Membership, Transactional
 from sim.rng import SplitRng
 
@@ -35,6 +36,7 @@ def draw_alone(seed: int) -> Plan:
     rng = SplitRng(seed).split(ALONE)
     options = _draw_options(rng.split("options"))
     workload = _draw_workload(rng.split("workload"))
+    workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     is_calm = rng.split("calm").chance(CALM_P)
     events = [] if is_calm else draw_package(rng.split("faults"), Package.ALONE, options)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))

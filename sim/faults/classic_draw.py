@@ -10,6 +10,7 @@ from msgspec import structs
 from sim.faults.classic import CLASSIC, MASTER, MODES, Classic
 from sim.faults.draw import draw_package
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
+from sim.faults.small import STREAM, draw_small
 from sim.rng import SplitRng
 
 SHARE: Final = 0.25
@@ -43,6 +44,7 @@ def draw_classic(seed: int, mode: str | None = None) -> Plan:
     options = _draw_options(rng.split("options"), mode or rng.split("mode").choice(MODES))
     is_calm = rng.split("calm").chance(CALM_P)
     workload = _draw_workload(rng.split("workload"))
+    workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     events = [] if is_calm else draw_package(rng.split("faults"), Package.CLASSIC, options)
     if rng.split("away").chance(AWAY_P):
         stream = rng.split("absence")

@@ -19,6 +19,7 @@ from sim.faults.moments import BEGUN_AGAIN, MOMENTS, with_moments, with_starts
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import RECIPES, STOPPED
+from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.kinds import TAGS_ASKED, Odd
@@ -115,7 +116,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
             strain=draw_strain(rng.split(STRAIN), options.segment_bytes),
         )
         edges = draw_edges(rng.split(EDGES), is_busy=_is_busy(workload))
-        workload = structs.replace(workload, edges=edges)
+        small = draw_small(rng.split(STREAM))
+        workload = structs.replace(workload, edges=edges, small=small)
         events = _with_more(rng, workload, events, options, on=on)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)

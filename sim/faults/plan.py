@@ -15,6 +15,7 @@ from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
 from sim.faults.edges import Edges
 from sim.faults.further import Further
+from sim.faults.small import Small
 from sim.faults.strain import Strain
 from sim.faults.switch import Switch
 from sim.faults.traffic import Broadcast, Delayed, Orderly, Retrying, Transactional
@@ -330,6 +331,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     further: Further | None = None
     strain: Strain | None = None
     edges: Edges | None = None
+    small: Small | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from sim.faults.draw import draw_package
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
+from sim.faults.small import STREAM, draw_small
 from sim.faults.switch import REPLICAS, SWITCH, Switch
 from sim.rng import SplitRng
 
@@ -52,6 +53,7 @@ def draw_switch(seed: int) -> Plan:
         options, events = _with_story(rng.split("chapters"), options, events)
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
+    workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events))
 
 

@@ -1,0 +1,62 @@
+"""Has a run keep to the small limits of its plan, and lets the turns between slices take time.
+
+The modules of production read a limit when they come to it, so that it is exchanged for the length
+of a run, and put back behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from typing import TYPE_CHECKING
+
+from sim.context import CURRENT
+from sim.faults.small import SMALL
+from sim.rng import SplitRng
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sim.faults.plan import Plan
+
+
+@contextlib.contextmanager
+def with_small(plan: Plan) -> Iterator[None]:
+    """Have everything that runs meanwhile keep to what a plan has drawn small."""
+    small = plan.workload.small
+    with contextlib.ExitStack() as behind:
+        if small is not None:
+            for name in small.limits:
+                _exchange(behind, name)
+            if small.turn_ms:
+                rng = SplitRng(plan.seed).split("turns between slices")
+                behind.enter_context(_long_turns(rng, small.turn_ms / 1_000))
+        yield
+
+
+def _exchange(behind: contextlib.ExitStack, name: str) -> None:
+    """Set a limit, and have it put back."""
+    module_name, _, attribute = name.partition(":")
+    module = importlib.import_module(module_name)
+    usual = getattr(module, attribute)
+    assert SMALL[name] < usual, (name, usual)
+    setattr(module, attribute, SMALL[name])
+    behind.callback(setattr, module, attribute, usual)
+
+
+@contextlib.contextmanager
+def _long_turns(rng: SplitRng, mean_s: float) -> Iterator[None]:
+    """Let ``asyncio.sleep(0)`` of a process, by which it gives others their turn, last."""
+    usual = asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> object:
+        if delay <= 0 and CURRENT.get() is not None:
+            delay = rng.exponential(mean_s)
+        return await usual(delay, result)
+
+    asyncio.sleep = sleep  # type: ignore[assignment]  # no test asks for its result
+    try:
+        yield
+    finally:
+        asyncio.sleep = usual
