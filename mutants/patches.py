@@ -55,6 +55,7 @@ from mutants.servers import SERVERS
 from mutants.services import SERVICES
 from mutants.serving import SERVING
 from mutants.slaves import SLAVES
+from mutants.slices import SLICES
 from mutants.state import STATE
 from mutants.switch import SWITCH
 from mutants.tools import TOOLS
@@ -144,6 +145,7 @@ _SIMULATED: Final = (
     *DURABILITY,
     *PRODUCT_BUGS,
     *SERVING,
+    *SLICES,
     *BLIND,
     *DIMENSIONS,
     *CORNERS,

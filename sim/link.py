@@ -16,7 +16,8 @@ US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 STALL_NS: Final = 200_000_000
 """First retransmission of a lost packet; each further one takes twice as long."""
-STALLS_MAX: Final = 6
+STALLS_MAX: Final = 3
+"""Retransmissions that are lost as well: a peer gives a connection up that is silent for longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,24 +223,27 @@ class PullProcessor:
 
     def release(self) -> bool:
         """Send waiting clients to the new leader, a slice of them; False if none are left."""
-        pulls = self._held.drain(SLICE)
-        for pull in pulls:
+        for pull in self._held.drain(SLICE):
             if not pull.connection.closed:
-                write_command(
-                    pull.connection,
-                    pull.serialize_type,
-                    pull.opaque,
-                    PUT_ANSWERS[PutStatus.NOT_LEADER],
-                    {},
-                )
+                self._send_away(pull)
         return len(self._held) > 0
+
+    def _send_away(self, pull: HeldPull) -> None:
+        answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
+        write_command(pull.connection, pull.serialize_type, pull.opaque, answer, {})
 
     def on_close(self, connection_id: int) -> None:
         """Forget the pulls of a connection that is gone."""
         self._held.close(connection_id)
 
     def _serve(self, pull: HeldPull, run: Callable[[HeldPull], int]) -> int:
-        """Run a held pull; return the work beyond one. What it raises is its own failure."""
+        """Run a held pull; return the work beyond one. What it raises is its own failure.
+
+        Who leads no more has not sent all away in one turn, and wakes nobody with messages.
+        """
+        if not self._store.readable:
+            self._send_away(pull)
+            return 0
         try:
             return run(pull)
         except Exception as error:  # noqa: BLE001 - one request's, told and answered

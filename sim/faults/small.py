@@ -116,6 +116,6 @@ def draw_small(rng: SplitRng) -> Small | None:
     if not rng.split("on").chance(SMALL_P):
         return None
     return Small(
-        turn_ms=rng.split("turns").choice((0.0, 0.5, 5.0)),
+        turn_ms=rng.split("turns").choice((0.0, 0.5, 5.0, 20.0)),
         limits=tuple(name for name in SMALL if rng.split(name).chance(EACH_P)),
     )

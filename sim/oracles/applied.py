@@ -18,6 +18,7 @@ from sim.oracles.delays import DELAYS_MS, SCHEDULE_TOPIC
 from sim.oracles.records import properties_of, tags_code
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
+from store.queues.consume_queue import DamagedUnits
 
 if TYPE_CHECKING:
     from chaos.history.segment import EntryRow
@@ -144,7 +145,10 @@ class Applied:
             queue = by_name.get((row.topic, row.queue_id))
             found = None
             if queue is not None and queue.min_offset <= row.queue_offset < queue.max_offset:
-                found = UNIT.unpack(queue.read(row.queue_offset, 1))
+                try:
+                    found = UNIT.unpack(queue.read(row.queue_offset, 1))
+                except DamagedUnits:
+                    continue  # a fault did it: the broker repairs it, and says so when it reads it
             if queue is not None:
                 ends[queue] = row.queue_offset + 1
             expected = (mark.position + HEADER_BYTES, row.size)

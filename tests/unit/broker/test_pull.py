@@ -17,7 +17,7 @@ from broker.state.topic_config import TopicTable
 from broker.stats.counts import TrafficCounts
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
-from mutants.patches import BY_TESTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import GetStatus, RecordTest
 from tests.unit.broker.fakes import (
@@ -404,6 +404,26 @@ def test_pulls_are_answered_and_released_in_slices(bench: Bench) -> None:
     assert len(bench.connection.answers) == SLICE
     assert bench.processor.release()
     assert len(bench.connection.answers) == 2 * SLICE
+
+
+def sent_away_by_turn(bench: Bench) -> set[int]:
+    """Codes of the answers to 100 pulls held by a leader that is deposed as a message comes."""
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)] * 100
+    for _ in range(100):
+        bench.pull(SUBSCRIBED | WAIT)
+    bench.store.results = [found(b"x")] * 100
+    bench.store.writable = False
+    assert bench.processor.release()
+    bench.processor.wake("T", 0, 9)
+    bench.processor.expire(10**9)
+    assert len(bench.connection.answers) == 100
+    return {answer.code for answer in bench.connection.answers}
+
+
+def test_who_leads_no_more_wakes_nobody_with_messages(bench: Bench) -> None:
+    assert sent_away_by_turn(bench) == {14}
+    with planted(MUTANTS["woken-though-it-leads-no-more"]):
+        assert sent_away_by_turn(Bench()) == {14, 0}
 
 
 def test_a_connection_that_does_not_read_gets_no_data(bench: Bench) -> None:
