@@ -3,6 +3,8 @@
 The seeds in ``known_seeds.json`` were found as docs/simulation.md says. They are run without the
 bug, too (most of them in `test_seeds`): it is the bug that must be found. Some have a plan of their
 own in ``plans/``, which was drawn from that seed when less was drawn.
+
+``make test`` runs one bug for each oracle, ``make mutants`` all of them.
 """
 
 import json
@@ -20,8 +22,32 @@ from tests.sim.questions import bugs_of_questions
 KNOWN = json.loads((Path(__file__).parent / "known_seeds.json").read_text())
 PLANS = Path(__file__).parent / "plans"
 SEEDS_MAX = 2_000
+FIRST = {
+    KNOWN[name]["oracle"]: name
+    for name in sorted(KNOWN, key=lambda name: (KNOWN[name]["seed"], name), reverse=True)
+}
+"""By oracle, the bug that it finds on the smallest seed."""
 
 pytestmark = pytest.mark.slow
+
+
+def marks(*, is_first):
+    """Those of a run that says little more than the others of its oracle: it takes its time."""
+    return () if is_first else (pytest.mark.further,)
+
+
+def named():
+    """All bugs, those with a mark that are further ones of an oracle."""
+    first = set(FIRST.values())
+    return [pytest.param(name, marks=marks(is_first=name in first)) for name in sorted(KNOWN)]
+
+
+def sound():
+    """The seeds, and whether their plans are kept, but those that `test_seeds` runs."""
+    first = {KNOWN[name]["seed"] for name in FIRST.values()}
+    seeds = {(known["seed"], bool(known.get("kept"))) for known in KNOWN.values()}
+    seeds -= {(seed, False) for seed in test_seeds.SEEDS + test_seeds.FOUND}
+    return [pytest.param(*one, marks=marks(is_first=one[0] in first)) for one in sorted(seeds)]
 
 
 def kept_plan(known):
@@ -69,20 +95,19 @@ def test_each_question_about_messages_has_two_bugs_that_the_simulator_finds():
     assert table.splitlines()[2:] == rows, "\n".join(rows)
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_each_oracle_has_a_bug_that_is_always_run():
+    assert set(FIRST) == {known["oracle"] for known in KNOWN.values()}
+    assert set(FIRST.values()) <= set(KNOWN)
+
+
+@pytest.mark.parametrize("name", named())
 def test_planted_bug_is_found_on_its_known_seed(name):
     known = KNOWN[name]
     result = run_mutant(name, known["seed"], kept_plan(known))
     assert result.verdict in {VIOLATED, NOT_LIVE}, result.verdict
 
 
-@pytest.mark.parametrize(
-    ("seed", "is_kept"),
-    sorted(
-        {(known["seed"], bool(known.get("kept"))) for known in KNOWN.values()}
-        - {(seed, False) for seed in test_seeds.SEEDS + test_seeds.FOUND}
-    ),
-)
+@pytest.mark.parametrize(("seed", "is_kept"), sound())
 def test_sound_build_passes_the_seeds_that_find_bugs(seed, is_kept):
     result = run_mutant("", seed, kept_plan({"seed": seed, "kept": is_kept}))
     assert result.verdict == VALID, (result.verdict, result.oracle, result.text)
