@@ -32,9 +32,7 @@ async def check_port_free(key: str, host: str, port: int) -> None:
     """
     loop = asyncio.get_running_loop()
     try:
-        probe = await loop.create_server(
-            asyncio.Protocol, host or None, port, start_serving=False
-        )
+        probe = await loop.create_server(asyncio.Protocol, host or None, port, start_serving=False)
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         why = "is in use by another process" if in_use else str(error)
