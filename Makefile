@@ -14,7 +14,7 @@ JOBS  ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test mutants check format docker-image docker-demo docker-test interop chaos fuzz bench relock clean
+.PHONY: help setup demo test further check format docker-image docker-demo docker-test interop chaos fuzz bench relock clean
 
 help: ## Print this list
 	@echo "LedgerMQ: a Raft-replicated message broker that speaks RocketMQ's protocol."
@@ -31,11 +31,11 @@ setup: $(STAMP) ## Create .venv with the ledgermq command (the other targets do 
 demo: $(STAMP) ## Three brokers under faults, then Spark's verdict on what happened (about three minutes)
 	@$(BIN)/ledgermq demo $(ARGS)
 
-test: $(STAMP) ## All tests that need neither a Docker engine nor Maven
+test: $(STAMP) ## The tests that need neither a Docker engine nor Maven
 	@$(BIN)/pytest -n $(JOBS) -m "not docker and not interop and not further" $(TESTS) $(ARGS)
 
-mutants: $(STAMP) ## Each planted bug that the simulator finds on its known seed, and that seed without it (ten minutes)
-	@$(BIN)/pytest -n $(JOBS) tests/sim/test_mutants.py $(ARGS)
+further: $(STAMP) ## More of what these tests show: all planted bugs of the simulator, more histories for Spark (half an hour)
+	@$(BIN)/pytest -n $(JOBS) -m further $(TESTS) $(ARGS)
 
 check: $(STAMP) ## Formatting, lint, types and import layers
 	@failed=0; \

@@ -96,10 +96,10 @@ SLICES: Final = (
         breaks="A broker that leads no more sends the first slice of held pulls away, no other.",
         source="RocketMQ answers all that it holds; docs/consumption.md.",
         plant=patch(
-            "broker.pulls.release:HeldPulls.stop",
+            "broker.pulls.release:HeldPulls._go_on",
             (
-                "    if attempt(self.name, self._release) and self._held():\n"
-                "        asyncio.get_running_loop().call_soon(self.stop)\n",
+                "    if not self._leads and attempt(self.name, self._release) and self._held():\n"
+                "        asyncio.get_running_loop().call_soon(self._go_on)\n",
                 "    attempt(self.name, self._release)\n",
             ),
         ),

@@ -19,7 +19,7 @@ from namesrv.config import NamesrvConfig
 from namesrv.guard import Guard
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
-from namesrv.route_table import EXPIRED_PER_TURN, EXPIRY_MS, RouteTable
+from namesrv.route_table import EXPIRY_MS, RouteTable
 
 if TYPE_CHECKING:
     from namesrv.controller.server import ControllerServer
@@ -85,8 +85,8 @@ class NameServer:
 
     def _scan(self) -> None:
         gone = self.table.expire(self._clock.monotonic_ms())
-        if len(gone) == EXPIRED_PER_TURN:
-            self._scan_again.set(0)
+        if gone:
+            self._scan_again.set(0)  # there may be more
         for addr, connection_id in gone:
             _log.warning("event=broker_removed addr=%s reason=silent", addr)
             connection = self._server.connections.get(connection_id)

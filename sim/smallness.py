@@ -37,6 +37,8 @@ def with_small(plan: Plan) -> Iterator[None]:
 
 def _exchange(behind: contextlib.ExitStack, name: str) -> None:
     """Set a limit, and have it put back."""
+    if name not in SMALL:
+        raise ValueError(f"there is no limit {name!r} in sim/faults/small.py")
     module_name, _, attribute = name.partition(":")
     module = importlib.import_module(module_name)
     usual = getattr(module, attribute)

@@ -24,11 +24,22 @@ class HeldPulls(LeaderService):
     def __init__(self, release: Callable[[], bool], held: Callable[[], int]) -> None:
         self._release = release
         self._held = held
+        self._leads = False
+
+    def start(self, term: int) -> None:
+        """Let those that still wait do so: this replica answers them again."""
+        del term
+        self._leads = True
 
     def stop(self) -> None:
         """Answer those that wait, so that nobody does in vain."""
-        if attempt(self.name, self._release) and self._held():
-            asyncio.get_running_loop().call_soon(self.stop)
+        self._leads = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer the next slice."""
+        if not self._leads and attempt(self.name, self._release) and self._held():
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     async def drain(self) -> None:
         """Answer all of them: the broker stops."""

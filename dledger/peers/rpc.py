@@ -103,6 +103,7 @@ class TcpTransport:
         self._links: dict[NodeId, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._inbound: dict[Inbound, None] = {}
+        self._has_stopped = False
         self._by_sender: dict[NodeId, Inbound] = {}
         self._server: asyncio.Server | None = None
         self._tls: TlsListener | None = None
@@ -181,6 +182,7 @@ class TcpTransport:
 
     async def stop(self) -> None:
         """Close all connections; nothing is reported any more."""
+        self._has_stopped = True
         if self._sweep is not None:
             self._sweep.cancel()
         if self._server is not None:
@@ -267,6 +269,9 @@ class TcpTransport:
         Whoever holds connections open cannot keep the members out: theirs are the newest, or known.
         A silent one of a member that is closed so is dialled anew.
         """
+        if self._has_stopped:  # it was accepted in the turn of the stop, which did not see it
+            inbound.close()
+            return
         pending = [one for one in self._inbound if one.sender is None]
         party = party_of(inbound.host)
         of_host = [one for one in pending if party_of(one.host) == party]

@@ -50,7 +50,7 @@ SMALL: Final = {
     "namesrv.listing:NAMES_PER_TURN": 2,
     "namesrv.route_table:TOPICS_PER_TURN": 2,
     "namesrv.rows:TOPICS_PER_TURN": 2,
-    "namesrv.server:EXPIRED_PER_TURN": 1,
+    "namesrv.route_table:EXPIRED_PER_TURN": 1,
     "store.queues.start:SLICE_QUEUES": 2,
     # What one turn of a loop may do, and what may be under way at once.
     "broker.delays.service:IN_FLIGHT_MAX": 2,

@@ -54,18 +54,24 @@ class Beyond:
         self._excused: set[tuple[str, str, int]] = set()
         """Groups, by queue, that have consumed what a broker has lost since, as it may."""
 
-    def check(self, statement: Statement, truth: Truth) -> None:
+    def check(self, statement: Statement, truth: Truth, *, excuses: bool = False) -> None:
         """Judge a committed record of state, by the log before it. Errors: `Violation`."""
         if statement.kind == "offset" and isinstance(statement.content, dict):
-            self.check_rows(f"entry {statement.entry}", statement.content, truth)
+            self.check_rows(f"entry {statement.entry}", statement.content, truth, excuses=excuses)
 
-    def check_rows(self, who: str, rows: Mapping[str, Mapping[Any, int]], truth: Truth) -> None:
-        """Judge offsets by group and queue, as a log or a table has them. Errors: `Violation`."""
+    def check_rows(
+        self, who: str, rows: Mapping[str, Mapping[Any, int]], truth: Truth, *, excuses: bool
+    ) -> None:
+        """Judge offsets by group and queue, as a log or a table has them. Errors: `Violation`.
+
+        ``excuses``: they are of a broker that may lose the end of its log.
+        """
         for key, queues in rows.items():
             topic, _, group = key.partition("@")
             for queue_id, offset in () if group.startswith(ODD) else queues.items():
                 end = len(truth.queues.get((topic, int(queue_id)), ()))
-                if offset > end and (group, topic, int(queue_id)) not in self._excused:
+                is_excused = excuses and (group, topic, int(queue_id)) in self._excused
+                if offset > end and not is_excused:
                     text = f"{who} has {group} at {offset} of {topic}/{queue_id}"
                     raise Violation(NAME, f"{text}, which ends at {end}")
 
@@ -89,10 +95,12 @@ class Beyond:
     def _check(self, tap: Tap, request: Said, offset: int, what: str) -> None:
         queue, group = (request.text("topic"), request.number("queueId")), request.text(GROUP)
         end = self._known.end_of(tap.other, queue)
-        if end is None or offset <= end or (group, *queue) in self._excused:
+        if end is None or offset <= end:
             return
-        if what == COMMITTING and self._known.has_lost_ends(tap.other):
-            self._excused.add((group, *queue))
-            return
+        if self._known.has_lost_ends(tap.other):
+            if what == COMMITTING:
+                self._excused.add((group, *queue))
+            if (group, *queue) in self._excused:
+                return
         text = f"{group} {what} {offset} of {queue}, which ends at {end}"
         raise Violation(NAME, f"{text} at {tap.other}")

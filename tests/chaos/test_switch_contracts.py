@@ -42,8 +42,8 @@ def scenario(act: str) -> Scenario:
     [
         ("disk", None, "valid"),
         ("disk", ALONE, "invalid"),
-        ("tail", TAIL, "invalid"),
-        ("cut off", OLD, "invalid"),
+        pytest.param("tail", TAIL, "invalid", marks=pytest.mark.further),
+        pytest.param("cut off", OLD, "invalid", marks=pytest.mark.further),
     ],
 )
 def test_what_all_in_sync_replicas_have_is_kept(tmp_path, act, mutant, verdict):

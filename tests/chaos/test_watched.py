@@ -66,6 +66,7 @@ def test_an_alarm_ends_a_run_early(tmp_path, capsys):
     assert told(run)[-1]["whole"], told(run)[-1]
 
 
+@pytest.mark.further
 @pytest.mark.timeout(900)
 def test_a_sound_run_is_watched_without_an_alarm(tmp_path, capsys):
     run = tmp_path / "run"

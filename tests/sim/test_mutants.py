@@ -4,7 +4,7 @@ The seeds in ``known_seeds.json`` were found as docs/simulation.md says. They ar
 bug, too (most of them in `test_seeds`): it is the bug that must be found. Some have a plan of their
 own in ``plans/``, which was drawn from that seed when less was drawn.
 
-``make test`` runs one bug for each oracle, ``make mutants`` all of them.
+``make test`` runs one bug for each oracle, ``make further`` the others.
 """
 
 import json

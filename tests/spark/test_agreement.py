@@ -24,7 +24,9 @@ def plant_all(run, rng):
     return planted
 
 
-@pytest.mark.parametrize("seeds", [(0, 1, 2), (3, 4, 5)], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [(0, 1, 2), pytest.param((3, 4, 5), marks=pytest.mark.further)], ids=str
+)
 def test_both_checkers_find_what_was_planted(session, tmp_path, seeds):
     planted = random_history(seeds, tmp_path / "run", plant_all)
     spark = {

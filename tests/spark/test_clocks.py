@@ -1,5 +1,7 @@
 """Spark over histories of several hosts: the same tolerance, the same words as in process."""
 
+import pytest
+
 from chaos.checker import check_history
 from chaos.load import load_history
 from spark.history import open_history
@@ -17,6 +19,7 @@ def test_what_the_clocks_explain_is_quiet_for_both(session, tmp_path):
     assert check_history(load_history(run)).exit_code == report.verdict.exit_code == 0
 
 
+@pytest.mark.further
 def test_without_a_tolerance_all_of_it_is_told_by_both(session, tmp_path):
     run = write_minimal(all_within, tmp_path)
     found = alarms(report_of(session, run, tmp_path))

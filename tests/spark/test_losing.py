@@ -11,8 +11,16 @@ pytestmark = SPARK_MARKS
 ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
 
 
+EARLIER = ("lost amid it", "polled back before")
+
+
 @pytest.mark.parametrize(
-    "name", ["lost amid it", "lost after", "all lost after", "polled back before"]
+    "name",
+    [
+        "lost after",
+        "all lost after",
+        *(pytest.param(one, marks=pytest.mark.further) for one in EARLIER),
+    ],
 )
 def test_both_excuse_the_same(session, tmp_path, name):
     spoil, when, code, check = LOSING[name]

@@ -11,7 +11,12 @@ pytestmark = SPARK_MARKS
 ASKED = ("A2", "A9", "A14", "A15", "A17", "A23", "A25", "A26", "A27", "A35", "A48")
 
 
-@pytest.mark.parametrize("name", ODD)
+MARKS = ((), (pytest.mark.further,))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=MARKS[number % 2]) for number, name in enumerate(ODD)]
+)
 def test_odd_history_is_judged_for_what_it_is(session, tmp_path, name):
     spoil, wanted = ODD[name]
     run = write_minimal(spoil, tmp_path)

@@ -48,7 +48,10 @@ def _small(monkeypatch):
     monkeypatch.setattr(facts, "BROADCAST_ROWS_MAX", BROADCAST_MAX)
 
 
-@pytest.mark.parametrize(("skew", "only"), [("queue", CHECKS), ("key", ("A1", "A8", "A9"))])
+@pytest.mark.parametrize(
+    ("skew", "only"),
+    [("queue", CHECKS), pytest.param("key", ("A1", "A8", "A9"), marks=pytest.mark.further)],
+)
 def test_no_window_and_no_task_has_all_rows(tmp_path, logged, skew, only):
     run, reports = tmp_path / "run", []
     write_history(run, MESSAGES, skew=skew, lost=LOST)
