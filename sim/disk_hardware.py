@@ -58,6 +58,8 @@ class Hardware:
         """A call that is no thread's hangs."""
         self.failures: list[str] = []
         """Paths of the steps that a rule has failed, in their order; not for want of space."""
+        self.damages = 0
+        """How often a fault has changed what lies here: flipped bits, lost power, lost files."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
         self._hung: list[Callable[[], None]] = []
@@ -213,6 +215,7 @@ class Hardware:
             )
 
     def _note_damage(self, what: str, path: str, offset: int, size: int) -> None:
+        self.damages += 1
         if self.trace is not None:
             number = self.path_number(path)
             self.trace.event(

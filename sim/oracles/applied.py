@@ -144,12 +144,12 @@ class Applied:
             assert row.queue_offset is not None
             queue = by_name.get((row.topic, row.queue_id))
             found = None
-            if queue is not None and queue.min_offset <= row.queue_offset < queue.max_offset:
-                try:
-                    found = UNIT.unpack(queue.read(row.queue_offset, 1))
-                except DamagedUnits:
-                    continue  # a fault did it: the broker repairs it, and says so when it reads it
             if queue is not None:
+                try:
+                    found = _unit_at(queue, row.queue_offset)
+                except DamagedUnits as error:
+                    self._check_damage(replica, error)
+                    continue  # the broker repairs it when it reads it itself
                 ends[queue] = row.queue_offset + 1
             expected = (mark.position + HEADER_BYTES, row.size)
             tags = tags_code(truth.tags.get((index, mark.term), ""))
@@ -163,6 +163,17 @@ class Applied:
                     node=replica.name,
                     index=index,
                 )
+        self._check_ends(replica, ends, last)
+
+    def _check_damage(self, replica: Replica, error: DamagedUnits) -> None:
+        """Units are damaged only where a fault has changed what lies on the disk."""
+        if not replica.disk.damages:
+            text = f"{replica.name} finds damage that no fault has done: {error}"
+            raise Violation(self.name, text, node=replica.name) from error
+
+    def _check_ends(self, replica: Replica, ends: dict[ConsumeQueue, int], last: int) -> None:
+        """No queue ends before what is applied up to ``last``, or behind what any life applied."""
+        truth = self._truth
         highest = self._highest.get(replica.name, -1)
         for queue, end in ends.items():
             # A recovered queue may hold what was applied before; the log is then applied anew.
@@ -176,6 +187,13 @@ class Applied:
                     f"the log up to entry {last} makes it end at {end}",
                     node=replica.name,
                 )
+
+
+def _unit_at(queue: ConsumeQueue, offset: int) -> tuple[int, ...] | None:
+    """Return a unit of a queue, None where there is none. Errors: `DamagedUnits`."""
+    if not queue.min_offset <= offset < queue.max_offset:
+        return None
+    return UNIT.unpack(queue.read(offset, 1))
 
 
 def begins(truth: Truth, first_index: int) -> dict[tuple[str, int], int]:
