@@ -11,6 +11,26 @@ from mutants.planting import Mutant, patch
 
 MOMENTS: Final = (
     Mutant(
+        name="port-tried-by-listening",
+        breaks="A start that looks whether its port is free accepts clients, and answers none.",
+        source="Found by the simulator; asyncio's Server.close leaves connections open.",
+        plant=patch("broker.ports:check_port_free", (", start_serving=False", "")),
+    ),
+    Mutant(
+        name="accepted-at-the-stop-stays",
+        breaks="A peer's connection that is accepted as a node stops stays open for ever.",
+        source="Found in review; asyncio tells of a connection a turn after it was accepted.",
+        plant=patch(
+            "dledger.peers.rpc:TcpTransport.on_opened", ("if self._has_stopped:", "if False:")
+        ),
+    ),
+    Mutant(
+        name="sent-away-though-it-leads-again",
+        breaks="A leader that leads again goes on sending held pulls away.",
+        source="Found in review; docs/adr/0007.",
+        plant=patch("broker.pulls.release:HeldPulls._go_on", ("not self._leads and ", "")),
+    ),
+    Mutant(
         name="stamps-fall-as-a-clock-leaps",
         breaks="When the wall clock leaps, a message is stamped older than the one before it.",
         source="RocketMQ MessageStore.getOffsetInQueueByTime searches by times that only rise.",

@@ -8,6 +8,13 @@ from mutants.planting import Mutant, patch
 
 NAMESRV: Final = (
     Mutant(
+        name="one-slice-of-the-silent",
+        breaks="Of many brokers that are silent the first slice is removed, no other before the"
+        " next scan.",
+        source="RocketMQ RouteInfoManager.scanNotActiveBroker goes through all of them.",
+        plant=patch("namesrv.server:NameServer._scan", ("if gone:", "if False:")),
+    ),
+    Mutant(
         name="slave-of-another-cluster",
         breaks="A slave of another cluster is told the master, and takes its name to that cluster.",
         source="RocketMQ RouteInfoManager.registerBroker does not compare clusters.",

@@ -6,11 +6,14 @@ import socket
 
 import pytest
 
+from broker import ports
 from broker.config import BrokerConfig
-from broker.ports import check_no_group, check_port_free
+from broker.ports import check_no_group
 from dledger.codec.properties import Identity, encode_identity
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 
 def complaint(store):
@@ -44,9 +47,9 @@ def test_a_directory_without_such_a_log_is_taken(tmp_path):
     check_no_group(RealDisk(), BrokerConfig(store_path=str(tmp_path)))
 
 
-def test_a_port_that_is_looked_at_takes_no_connection():
-    """Who connected would have a connection on which nobody answers, for as long as it likes."""
-    refused = []
+def knocked():
+    """What somebody is told who connects to a port while a start looks at it."""
+    told = []
 
     async def look():
         loop = asyncio.get_running_loop()
@@ -55,18 +58,25 @@ def test_a_port_that_is_looked_at_takes_no_connection():
         async def create_and_knock(*arguments, **options):
             server = await create(*arguments, **options)
             with socket.socket() as client:
-                refused.append(client.connect_ex(server.sockets[0].getsockname()))
+                told.append(client.connect_ex(server.sockets[0].getsockname()))
             return server
 
         loop.create_server = create_and_knock
-        await check_port_free("listenPort", "127.0.0.1", 0)
+        await ports.check_port_free("listenPort", "127.0.0.1", 0)
 
     asyncio.run(look())
-    assert refused == [errno.ECONNREFUSED]
+    return told
+
+
+def test_a_port_that_is_looked_at_takes_no_connection():
+    """Who connected would have a connection on which nobody answers, for as long as it likes."""
+    assert knocked() == [errno.ECONNREFUSED]
+    with planted(BY_TESTS["port-tried-by-listening"]):
+        assert knocked() == [0]
 
 
 def test_a_port_that_somebody_listens_at_is_told():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(FatalError, match=f"listenPort: 127.0.0.1:{port} is in use by another"):
-            asyncio.run(check_port_free("listenPort", "127.0.0.1", port))
+            asyncio.run(ports.check_port_free("listenPort", "127.0.0.1", port))

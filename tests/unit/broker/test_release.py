@@ -3,7 +3,7 @@
 import asyncio
 
 from broker.pulls.release import HeldPulls
-from mutants.patches import MUTANTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 
 
@@ -33,3 +33,5 @@ def test_all_are_sent_away_in_slices():
 
 def test_who_leads_again_sends_nobody_away():
     assert asyncio.run(left_held(leads_again=True)) == 2
+    with planted(BY_TESTS["sent-away-though-it-leads-again"]):
+        assert asyncio.run(left_held(leads_again=True)) == 0

@@ -11,12 +11,15 @@ import pytest
 from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper, encode_body
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES
+from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from namesrv.config import NamesrvConfig
 from namesrv.limits import BROKER_NAMES_BYTES_MAX, BROKERS_MAX
 from namesrv.route_table import EXPIRED_PER_TURN, EXPIRY_MS, Registration, RouteTable
 from namesrv.rows import TOPICS_PER_TURN
-from tests.unit.namesrv.test_processor import Server
+from namesrv.server import NameServer
+from tests.unit.namesrv.test_processor import FakeClock, Server
 from tests.unit.namesrv.test_route_table import names, registration, topics
 
 TOPICS = 380_000
@@ -178,6 +181,30 @@ def test_silent_brokers_are_removed_a_slice_at_a_time():
         )
     assert len(table.expire(EXPIRY_MS + 1)) == EXPIRED_PER_TURN
     assert len(table.expire(EXPIRY_MS + 1)) == 3
+
+
+async def left_after_one_scan() -> int:
+    """How many of seven silent brokers are there after a scan whose slices are of two."""
+    clock = FakeClock()
+    server = NameServer(NamesrvConfig(), clock, RealDisk())
+    for number in range(7):
+        name = f"z{number}"
+        server.table.register(
+            registration(0, f"z:{number}", broker_name=name, connection=number), clock.now_ms
+        )
+    clock.now_ms += EXPIRY_MS + 1
+    server._scan()
+    assert len(list(server.table.broker_addrs())) == 5
+    await asyncio.sleep(0.05)
+    await server.stop()
+    return len(list(server.table.broker_addrs()))
+
+
+def test_a_scan_goes_on_until_no_silent_broker_is_left(monkeypatch):
+    monkeypatch.setattr("namesrv.route_table.EXPIRED_PER_TURN", 2)
+    assert asyncio.run(left_after_one_scan()) == 0
+    with planted(BY_TESTS["one-slice-of-the-silent"]):
+        assert asyncio.run(left_after_one_scan()) == 5
 
 
 def test_a_group_cannot_collect_more_topics_than_all_may_have(monkeypatch):

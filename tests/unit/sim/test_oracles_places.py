@@ -255,6 +255,24 @@ def test_who_consumed_what_was_lost_since_is_excused_and_a_broker_that_tells_it_
     assert ahead(Known(has_lost=True), (14, 6)) == NAME
 
 
+@pytest.mark.parametrize("excuses", [True, False])
+def test_what_one_broker_has_lost_excuses_no_other(excuses):
+    """A commit at a broker that lost its end says nothing of the log of the group."""
+    known = Known(has_lost=True)
+    oracle, truth = Beyond(Findings(), known), PlainTruth()
+    truth.queues["orders", 0] = [None] * 5
+    oracle.on_request(TAP, said(15, 6))
+    ahead_of_it = Statement(4, 0, "offset", {"orders@g": {"0": 6}})
+    if excuses:
+        oracle.check(ahead_of_it, truth, excuses=True)
+    else:
+        with pytest.raises(Violation, match=NAME):
+            oracle.check(ahead_of_it, truth)
+    known.has_lost = False
+    oracle.on_request(TAP, said(15, 6))
+    assert oracle.findings.first is not None
+
+
 def test_offsets_in_the_log_are_compared_with_the_log_before():
     oracle, truth = Beyond(Findings(), Known()), PlainTruth()
     truth.queues["orders", 0] = [None] * 5
