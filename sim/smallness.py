@@ -1,7 +1,7 @@
-"""Has a run keep to the small limits of its plan, and lets the turns between slices take time.
+"""Sets the small limits of a plan for the length of its run, and makes turns between slices last.
 
-The modules of production read a limit when they come to it, so that it is exchanged for the length
-of a run, and put back behind it.
+Modules of production read a limit each time they need it, so that it is enough to set it there and
+to put it back after the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def with_small(plan: Plan) -> Iterator[None]:
-    """Have everything that runs meanwhile keep to what a plan has drawn small."""
+    """Set what a plan has drawn small for as long as the context lasts."""
     small = plan.workload.small
     with contextlib.ExitStack() as behind:
         if small is not None:
@@ -37,8 +37,6 @@ def with_small(plan: Plan) -> Iterator[None]:
 
 def _exchange(behind: contextlib.ExitStack, name: str) -> None:
     """Set a limit, and have it put back."""
-    if name not in SMALL:
-        raise ValueError(f"there is no limit {name!r} in sim/faults/small.py")
     module_name, _, attribute = name.partition(":")
     module = importlib.import_module(module_name)
     usual = getattr(module, attribute)
@@ -49,7 +47,7 @@ def _exchange(behind: contextlib.ExitStack, name: str) -> None:
 
 @contextlib.contextmanager
 def _long_turns(rng: SplitRng, mean_s: float) -> Iterator[None]:
-    """Let ``asyncio.sleep(0)`` of a process, by which it gives others their turn, last."""
+    """Make ``asyncio.sleep(0)``, by which a process gives other tasks a turn, take time."""
     usual = asyncio.sleep
 
     async def sleep(delay: float, result: object = None) -> object:

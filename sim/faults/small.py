@@ -1,9 +1,9 @@
-"""Limits of production that few runs come near, drawn small, and work in slices that takes time.
+"""Limits of production that few runs come near, drawn small, and turns between slices that last.
 
-A broker does what may be long in slices: so many rows, bytes or messages, then others have their
-turn. In a run of seconds everything is one slice, and nothing comes in between, unless slices are
-small and the turn of the others lasts. None in most plans. It is drawn from a stream of its own,
-behind everything else, so that plans without it are as they were. Pure: values and their JSON.
+Production does long work in slices: after so many rows, bytes or messages it gives other tasks a
+turn. In a run of seconds each piece of work is one slice, and no task runs in between, unless
+slices are small and the turn lasts. Most plans have none of this. It is drawn from a stream of its
+own, behind everything else, so that plans without it are as they were. Pure: values and their JSON.
 Source: TigerBeetle VOPR, whose constants are small in tests; spec/proof.md 4.4.
 """
 
@@ -105,10 +105,18 @@ SMALL: Final = {
 class Small(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which limits are small in a run."""
 
-    turn_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """How long the turn of the others lasts between two slices, as a mean; 0: not at all."""
+    turn_ms: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 0.0
+    """How long the turn between two slices lasts, as a mean; 0: not at all."""
     limits: tuple[str, ...] = ()
-    """Members of `SMALL`."""
+    """Members of `SMALL`, each once."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that production does not have. Errors: `ValueError`."""
+        unknown = sorted(set(self.limits) - SMALL.keys())
+        if unknown:
+            raise ValueError(f"there is no limit {unknown[0]!r}, see sim/faults/small.py")
+        if len(set(self.limits)) < len(self.limits):
+            raise ValueError("a limit is named twice")
 
 
 def draw_small(rng: SplitRng) -> Small | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 
 import pytest
 from msgspec import structs
 
 from sim.campaign import RAFT, Case, plan_of
-from sim.faults.plan import Plan, Workload
+from sim.faults.plan import Plan, Workload, decode_plan, encode_plan
 from sim.faults.small import SMALL, Small, draw_small
 from sim.loop import SimLoop
 from sim.rng import SplitRng
@@ -89,3 +90,21 @@ def test_a_group_lives_with_all_of_them_and_does_the_same_twice():
 
 def test_a_plan_of_before_has_none():
     assert Workload().small is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "turn_ms", "said"),
+    [
+        (["os:linesep"], 0, "there is no limit 'os:linesep'"),
+        (["dledger.repair:RUN_MAX"] * 2, 0, "a limit is named twice"),
+        ([], -1, ">= 0"),
+        ([], 1e9, "<= 1000"),
+    ],
+)
+def test_a_plan_file_with_limits_that_are_none_is_refused(limits, turn_ms, said):
+    text = encode_plan(plan_with(Small(limits=("dledger.repair:RUN_MAX",))))
+    plan = json.loads(text)
+    plan["workload"]["small"] |= {"limits": limits, "turn_ms": turn_ms}
+    assert decode_plan(text).workload.small is not None
+    with pytest.raises(ValueError, match=said):
+        decode_plan(json.dumps(plan).encode())
