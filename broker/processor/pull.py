@@ -239,7 +239,7 @@ class PullProcessor:
     def _serve(self, pull: HeldPull, run: Callable[[HeldPull], int]) -> int:
         """Run a held pull; return the work beyond one. What it raises is its own failure.
 
-        Who leads no more has not sent all away in one turn, and wakes nobody with messages.
+        A deposed leader needs several turns to send all away; meanwhile it reads for nobody.
         """
         if not self._store.readable:
             self._send_away(pull)

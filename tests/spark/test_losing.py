@@ -11,15 +11,13 @@ pytestmark = SPARK_MARKS
 ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
 
 
-EARLIER = ("lost amid it", "polled back before")
-
-
 @pytest.mark.parametrize(
     "name",
     [
         "lost after",
         "all lost after",
-        *(pytest.param(one, marks=pytest.mark.further) for one in EARLIER),
+        pytest.param("lost amid it", marks=pytest.mark.further),
+        pytest.param("polled back before", marks=pytest.mark.further),
     ],
 )
 def test_both_excuse_the_same(session, tmp_path, name):
