@@ -34,7 +34,7 @@ demo: $(STAMP) ## Three brokers under faults, then Spark's verdict on what happe
 test: $(STAMP) ## The tests that need neither a Docker engine nor Maven
 	@$(BIN)/pytest -n $(JOBS) -m "not docker and not interop and not further" $(TESTS) $(ARGS)
 
-further: $(STAMP) ## More of what these tests show: all planted bugs of the simulator, more histories for Spark
+further: $(STAMP) ## More of what these tests show: all planted bugs of the simulator, more histories for Spark (a quarter of an hour)
 	@$(BIN)/pytest -n $(JOBS) -m further $(TESTS) $(ARGS)
 
 check: $(STAMP) ## Formatting, lint, types and import layers
