@@ -162,6 +162,15 @@ CONSUMPTION: Final = (
         ),
     ),
     Mutant(
+        name="link-to-who-led-when-it-was-made",
+        breaks="A leader that moves while a producer connects to it is sent to until the link ends.",
+        source="RocketMQ MQClientInstance: the address of each send comes from the route.",
+        plant=patch(
+            "ledgermq.client.links:Links.connect",
+            ("while self._routes.master(broker_name) not in {None, addr}:", "while False:"),
+        ),
+    ),
+    Mutant(
         name="oneway-without-an-end",
         breaks="What is sent one-way to a broker that reads nothing fills the memory.",
         source="docs/client.md: max_pending_bytes; RocketMQ bounds them by a semaphore.",

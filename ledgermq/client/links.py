@@ -64,13 +64,15 @@ class Links:
         link = self.maybe_link(broker_name)
         if link is not None:
             return link
-        addr = self._routes.master(broker_name)
-        if addr is None:
-            raise NoRoute(f"broker {broker_name!r} has no master and no leader at the moment")
+        addr = self._leader(broker_name)
         known = cancel_requests()
         try:
             async with timeout(timeout_ms / 1000):
                 connection = await self._client.connect(addr)
+                # A leader that the route names meanwhile is named once: no call would come again.
+                while self._routes.master(broker_name) not in {None, addr}:
+                    addr = self._leader(broker_name)
+                    connection = await self._client.connect(addr)
         except TimeoutError as error:
             raise ConnectFailed(f"no connection to {addr} within {timeout_ms} ms") from error
         except asyncio.CancelledError:
@@ -83,6 +85,12 @@ class Links:
         link = Link(broker_name, addr, connection)
         self._by_name[broker_name] = link
         return link
+
+    def _leader(self, broker_name: str) -> str:
+        addr = self._routes.master(broker_name)
+        if addr is None:
+            raise NoRoute(f"broker {broker_name!r} has no master and no leader at the moment")
+        return addr
 
     async def connect_anew(
         self, broker_name: str, timeout_ms: int, refresh: Callable[[str, str], Awaitable[None]]

@@ -1,0 +1,63 @@
+"""Connections to leaders that move while they are being made."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.client.errors import NoRoute
+from ledgermq.client.links import Links
+from ledgermq.remoting.protocol.errors import ConnectFailed
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+
+
+class Connection:
+    closed = False
+
+
+class Routes:
+    """Names one leader after the other, the next one at each connection; then it stays."""
+
+    def __init__(self, *leaders):
+        self.leaders = list(leaders)
+
+    def master(self, _broker_name):
+        return self.leaders[0]
+
+    async def connect(self, _addr):
+        """Be the client, too: while it connects, the leader moves."""
+        await asyncio.sleep(0)
+        if len(self.leaders) > 1:
+            self.leaders.pop(0)
+        return Connection()
+
+
+def connect(*leaders):
+    """Return whom the link leads to that was made while ``leaders`` followed each other."""
+    routes = Routes(*leaders)
+    links = Links(routes, routes, None)
+
+    return asyncio.run(links.connect("a", 1_000)).addr
+
+
+def test_a_leader_that_moves_while_it_is_connected_to_is_followed():
+    """The route changed before there was a link to forget, and will not change again."""
+    assert connect("x:1", "y:1") == "y:1"
+    assert connect("x:1", "y:1", "z:1") == "z:1"
+    with planted(BY_TESTS["link-to-who-led-when-it-was-made"]):
+        assert connect("x:1", "y:1") == "x:1"
+
+
+def test_while_nobody_leads_who_led_is_connected_to():
+    assert connect("x:1", None) == "x:1"
+    with pytest.raises(NoRoute):
+        connect(None)
+
+
+def test_leaders_that_move_without_end_are_given_up_in_time():
+    async def body():
+        routes = Routes(*(f"x:{number}" for number in range(100_000)))
+        with pytest.raises(ConnectFailed):
+            await Links(routes, routes, None).connect("a", 5)
+
+    asyncio.run(body())
