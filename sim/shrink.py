@@ -1,4 +1,4 @@
-"""Making a failing plan small: fewer faults, fewer operations, fewer machines, less time.
+"""Making a failing plan small: fewer faults, kinds, operations, machines and limits, less time.
 
 Delta debugging (ddmin): parts are left out as long as the run fails in the same way. Since every
 part of a plan draws from a stream of its own, leaving one out changes no other.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from ledgermq.runtime.clock import SystemClock
+from sim.faults.small import Small
 from sim.rng import SplitRng
 from sim.run import Result, run_plan
 from sim.workload import draw_operations
@@ -30,6 +31,11 @@ RUNS_MAX: Final = 300
 SECONDS_MAX: Final = 120.0
 SPARE_MS: Final = 500
 """How long a run goes on behind the violation that it is cut to."""
+KINDS: Final = (
+    "delayed", "retrying", "orderly", "broadcast", "transactional", "further", "strain", "edges",
+    "small",
+)  # fmt: skip
+"""What a workload has or has not."""
 
 
 @dataclass(slots=True)
@@ -73,14 +79,17 @@ class Shrinker:
         while before != self._size() and not self._is_spent():
             before = self._size()
             self._shrink_faults()
+            self._shrink_kinds()
             self._shrink_operations()
             self._shrink_machines()
+            self._shrink_limits()
             self._cut_time()
         return self.best
 
     def _size(self) -> int:
         plan = self.best.plan
-        return len(plan.events) * 1000 + len(_numbers(plan))
+        kinds = sum(getattr(plan.workload, kind) is not None for kind in KINDS)
+        return (len(plan.events) + kinds) * 1000 + len(_numbers(plan))
 
     def _is_spent(self) -> bool:
         return self.best.runs >= RUNS_MAX or self._clock.monotonic_ms() >= self._limit_ms
@@ -120,19 +129,44 @@ class Shrinker:
             lambda events: self._try(with_events(events), "fewer faults"),
         )
 
+    def _shrink_kinds(self) -> None:
+        """Leave out whole kinds of work, and groups that come late."""
+        for kind in KINDS:
+            if getattr(self.best.plan.workload, kind) is not None:
+                self._try_workload(f"nothing {kind}", **{kind: None})
+        ddmin(
+            list(self.best.plan.workload.late),
+            lambda groups: self._try_workload("fewer late groups", late=tuple(groups)),
+        )
+
+    def _try_workload(self, what: str, **changes: object) -> bool:
+        plan = self.best.plan
+        workload = msgspec.structs.replace(plan.workload, **changes)
+        return self._try(msgspec.structs.replace(plan, workload=workload), what)
+
+    def _shrink_limits(self) -> None:
+        """Have limits be as they are in production, where they need not be small."""
+        small = self.best.plan.workload.small
+        if small is None:
+            return
+
+        def with_limits(limits: Sequence[str], turn_ms: float) -> bool:
+            less = Small(turn_ms=turn_ms, limits=tuple(limits))
+            return self._try_workload("fewer small limits", small=less)
+
+        left = ddmin(list(small.limits), lambda limits: with_limits(limits, small.turn_ms))
+        if small.turn_ms:
+            with_limits(left, 0.0)
+
     def _shrink_operations(self) -> None:
         every = _every_number(self.best.plan)
 
-        def without_others(kept: Sequence[int]) -> Plan:
+        def with_numbers(kept: Sequence[int]) -> bool:
             left = frozenset(kept)
             skip = tuple(number for number in every if number not in left)
-            workload = msgspec.structs.replace(self.best.plan.workload, skip=skip)
-            return msgspec.structs.replace(self.best.plan, workload=workload)
+            return self._try_workload("fewer operations", skip=skip)
 
-        ddmin(
-            _numbers(self.best.plan),
-            lambda kept: self._try(without_others(kept), "fewer operations"),
-        )
+        ddmin(_numbers(self.best.plan), with_numbers)
 
     def _shrink_machines(self) -> None:
         """Leave out what the violation does not need."""
@@ -141,10 +175,8 @@ class Shrinker:
             options = msgspec.structs.replace(plan.options, namesrvs=1)
             self._try(msgspec.structs.replace(plan, options=options), "one name server")
         for field_name, least in (("consumers", 0), ("producers", 1)):
-            plan = self.best.plan
-            if getattr(plan.workload, field_name) > least:
-                workload = msgspec.structs.replace(plan.workload, **{field_name: least})
-                self._try(msgspec.structs.replace(plan, workload=workload), f"{least} {field_name}")
+            if getattr(self.best.plan.workload, field_name) > least:
+                self._try_workload(f"{least} {field_name}", **{field_name: least})
         self._shrink_odd()
         plan = self.best.plan
         if plan.options.brokers > 3:
@@ -154,12 +186,9 @@ class Shrinker:
     def _shrink_odd(self) -> None:
         """Leave out kinds of odd clients, whose operations may all be gone."""
         for kind in tuple(self.best.plan.workload.odd):
-            workload = self.best.plan.workload
-            odd = {one: share for one, share in workload.odd.items() if one is not kind}
-            workload = msgspec.structs.replace(workload, odd=odd)
-            self._try(
-                msgspec.structs.replace(self.best.plan, workload=workload), f"no {kind.value}"
-            )
+            odd = self.best.plan.workload.odd
+            left = {one: share for one, share in odd.items() if one is not kind}
+            self._try_workload(f"no {kind.value}", odd=left)
 
 
 def ddmin(parts: list[T], fails_with: Callable[[list[T]], bool]) -> list[T]:

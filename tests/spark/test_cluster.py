@@ -78,11 +78,12 @@ def test_workers_without_our_packages_come_to_the_same_verdict(tmp_path, master,
     alone = run_elsewhere(tmp_path, python, "import pyarrow, spark")
     assert "No module named 'spark'" in alone.stderr
     run = spoiled(tmp_path / "run")
-    there = check(run.as_uri(), master, python)
+    asked = f"--only={','.join(PLANTED)},A45,A48"
+    there = check(run.as_uri(), master, python, asked)
     assert there.returncode == 1, there.stderr
     found_there = anomalies(run)
     shutil.rmtree(run / "verdict")
-    here = check(run, "local[2]", sys.executable)
+    here = check(run, "local[2]", sys.executable, asked)
     assert here.returncode == 1, here.stderr
     reports = [without_times(json.loads(one.stdout)) for one in (there, here)]
     there, here = (report.pop("checks") for report in reports)
