@@ -163,7 +163,7 @@ CONSUMPTION: Final = (
     ),
     Mutant(
         name="link-to-who-led-when-it-was-made",
-        breaks="A leader that moves while a producer connects to it is sent to until the link ends.",
+        breaks="A leader that moves while a producer connects to it goes on being sent to.",
         source="RocketMQ MQClientInstance: the address of each send comes from the route.",
         plant=patch(
             "ledgermq.client.links:Links.connect",

@@ -12,6 +12,7 @@ from mutants.planting import Mutant, patch, patches
 
 _SAVE = "dledger.storage.state_files:HardStateFile.save"
 _LOAD = "dledger.storage.state_files:HardStateFile.load"
+_VOTED = "or state.voted_for != saved.voted_for"
 
 ELECTIONS: Final = (
     Mutant(
@@ -129,6 +130,16 @@ ELECTIONS: Final = (
             "dledger.core.transfer:tick",
             ("elif state.tick >= transfer.deadline_tick:", "elif False:"),
             ("if left % state.config.heartbeat_ticks == 0:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="vote-in-a-known-term-forgotten",
+        breaks="A vote is on disk only if its term is news; in a term that was known it is not.",
+        source="Raft Figure 2, votedFor is persistent; PySyncObj issue 84.",
+        needs="transfer delay",
+        plant=patches(
+            patch("dledger.core.raft:Raft.ready", (_VOTED, "")),
+            patch("dledger.core.raft:Raft._has_other_work", (_VOTED, "")),
         ),
     ),
 )

@@ -39,6 +39,7 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "controller": (
         "controller-entry-not-synced",
         "controller-vote-not-kept",
+        "controller-votes-for-the-longer-log",
         "started-broker-stays-master",
         "switch-acknowledged-before-the-set",
         "switch-asked-for-does-not-count",

@@ -385,4 +385,16 @@ SWITCH: Final[Sequence[Mutant]] = (
             ),
         ),
     ),
+    Mutant(
+        name="controller-votes-for-the-longer-log",
+        breaks="Controllers compare how long logs are before their terms: nobody may be elected.",
+        source="Raft paper 5.4.1: the log whose last term is later is the newer one.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._would_vote",
+            (
+                "(message.last_term, message.last_index) >= (term, index)",
+                "(message.last_index, message.last_term) >= (index, term)",
+            ),
+        ),
+    ),
 )

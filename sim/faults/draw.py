@@ -15,7 +15,14 @@ from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.further import FURTHER, draw_further
-from sim.faults.moments import BEGUN_AGAIN, MOMENTS, with_moments, with_starts
+from sim.faults.moments import (
+    BEGUN_AGAIN,
+    LATE_HAND_OVERS,
+    MOMENTS,
+    with_late_hand_overs,
+    with_moments,
+    with_starts,
+)
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import RECIPES, STOPPED
@@ -136,6 +143,7 @@ def _with_more(
     events = _with_stops(rng.split("more stops"), workload, events, options)
     events = with_corners(rng.split(CORNERS), events, options, on)
     events = with_starts(rng.split(BEGUN_AGAIN), events, options)
+    events = with_late_hand_overs(rng.split(LATE_HAND_OVERS), events, options)
     if workload.edges is None or not workload.edges.moments:
         return events
     is_delayed = workload.delayed is not None

@@ -27,6 +27,8 @@ MOMENTS: Final = "moments"
 """The stream that they are drawn from."""
 BEGUN_AGAIN: Final = "starts behind snapshots"
 """That of starts soon after a snapshot was installed."""
+LATE_HAND_OVERS: Final = "late hand-overs"
+"""That of leaders that hear late of who takes over."""
 FIRST_MS: Final = 1_500
 LAST_MS: Final = 3_000
 """None comes so late that nothing follows."""
@@ -43,6 +45,8 @@ NO_ROOM_P: Final = 0.6
 """How probable it is where messages wait."""
 OFTEN_P: Final = 0.25
 """How probable it is, where somebody is to need a snapshot, that one needs several."""
+LATE_P: Final = 0.06
+"""How probable it is that a leader hears late of its successor."""
 AWAY_MAX: Final = 4
 BACK_P: Final = 0.3
 """How probable it is that all begin anew soon after somebody who was away has come back."""
@@ -97,6 +101,34 @@ def with_starts(rng: SplitRng, events: list[FaultEvent], options: Options) -> li
             how: dict[str, Value] = {"gracefully": stream.split("how").choice((0, 1, 1))}
             more.append(_event(stream, options, times, FaultKind.RESTART_ALL, Role.ALL, how))
     return sorted(events + more, key=_order) if more else events
+
+
+def with_late_hand_overs(
+    rng: SplitRng, events: list[FaultEvent], options: Options
+) -> list[FaultEvent]:
+    """Return the events, and a hand-over of which the leader hears late, in some plans.
+
+    What others tell it of the next term may come before it is asked for its vote, or behind.
+    """
+    if not rng.split("on").chance(LATE_P):
+        return events
+    more: list[FaultEvent] = []
+    for number in range(rng.split("times").randint(1, 3)):
+        stream = rng.split(f"time{number}")
+        at_ms = _time(stream, options)
+        slow: dict[str, Value] = {
+            "base_ms": stream.split("base").choice((5, 20, 60)),
+            "spread_ms": stream.split("spread").choice((40, 150)), "loss": 0.0,
+        }  # fmt: skip
+        times = (at_ms + stream.split("later").randint(50, 400), 800)
+        target = stream.split("target").choice((Role.FOLLOWER_0, Role.FOLLOWER_1))
+        more += [
+            _event(
+                stream.split("slow"), options, (at_ms, 2_000), FaultKind.DELAY, Role.LEADER, slow
+            ),
+            _event(stream.split("asked"), options, times, FaultKind.TRANSFER, target),
+        ]
+    return sorted(events + more, key=_order)
 
 
 def _away_often(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -302,6 +334,7 @@ KINDS: Final[
 """How likely each is, where there are any."""
 PACKAGES: Final = {
     FaultKind.DROP: Package.FRAMES,
+    FaultKind.DELAY: Package.LINK,
     FaultKind.ISOLATE: Package.PARTITION,
     FaultKind.TRANSFER: Package.TRANSFER,
     FaultKind.ADD: Package.MEMBERS,

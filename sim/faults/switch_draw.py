@@ -3,15 +3,18 @@
 The stream is one of its own: what `sim.faults.draw` makes of the same seed does not depend on it.
 """
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 from msgspec import structs
 
 from sim.faults.draw import draw_package
-from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Role, Workload
 from sim.faults.small import STREAM, draw_small
 from sim.faults.switch import REPLICAS, SWITCH, Switch
 from sim.rng import SplitRng
+
+_Story = Callable[[SplitRng, Switch, int], list[FaultEvent]]
 
 SHARE: Final = 0.2
 """Seeds of a campaign that have such a plan, too."""
@@ -29,9 +32,15 @@ SEGMENT_BYTES: Final = 1 << 20
 SMALL_SEGMENT_BYTES: Final = 64 * 1024
 FLUSHES: Final[tuple[Literal["ASYNC_FLUSH", "SYNC_FLUSH"], ...]] = ("ASYNC_FLUSH", "SYNC_FLUSH")
 CONTROLLERS: Final = 3
+RARE_P: Final = 0.15
+"""Plans with a story of those that seldom happen, see `_RARE`."""
+RARE: Final = "rare stories"
+"""The stream that these are drawn from, behind everything else."""
 SILENT_P: Final = 0.08
 """Stories of controllers without a majority for longer than any lease."""
 SILENT_MS: Final = 8_000
+GONE_MS: Final = 9_000
+"""So long a controller is away that another one has to lead without it."""
 LAG_MS: Final = 400
 """What a slave lacks is written within so long."""
 
@@ -51,6 +60,9 @@ def draw_switch(seed: int) -> Plan:
         events += draw_package(rng.split("more faults"), Package.SWITCH, options)
     if rng.split("story").chance(STORY_P) and not is_calm:
         options, events = _with_story(rng.split("chapters"), options, events)
+    rare = rng.split(RARE)
+    if rare.split("on").chance(RARE_P) and not is_calm:
+        options, events = _with_chapters(rare, options, events, rare.split("which").choice(_RARE))
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
@@ -69,12 +81,19 @@ def _event(
 def _with_story(
     rng: SplitRng, options: Options, events: list[FaultEvent]
 ) -> tuple[Options, list[FaultEvent]]:
+    """Return the same with one of the usual stories."""
+    is_silent = rng.split("silent").chance(SILENT_P)
+    story = _silent if is_silent else rng.split("which").choice(_STORIES)
+    return _with_chapters(rng, options, events, story)
+
+
+def _with_chapters(
+    rng: SplitRng, options: Options, events: list[FaultEvent], story: _Story
+) -> tuple[Options, list[FaultEvent]]:
     """Return the same with faults that belong together, and nothing else meanwhile."""
     switch = options.switch
     assert switch is not None
     begin_ms = rng.split("begin").randint(FIRST_MS, FIRST_MS + 4_000)
-    is_silent = rng.split("silent").chance(SILENT_P)
-    story = _silent if is_silent else rng.split("which").choice(_STORIES)
     chapters = story(rng.split("events"), switch, begin_ms)
     end_ms = max(one.end_ms for one in chapters) + 2 * switch.silence_ms
     others = [one for one in events if one.end_ms < begin_ms - 500 or one.at_ms > end_ms]
@@ -190,6 +209,55 @@ def _silent(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
         for number in rng.split("who").sample(range(CONTROLLERS), 2)
     ]
 
+
+def _long_tail(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """The controller that leads is cut off from the others, and writes what they do not have.
+
+    Brokers reach it still, begin anew, and ask it for this and that. Another one leads, and is gone
+    when the first comes back: of two logs the longer one is the older.
+    """
+    seed, cut_ms = _seed(rng), rng.split("cut").choice((1_300, 1_600, 2_000))
+    early_ms = rng.split("early").choice((0, 50, 150))
+    order = rng.split("order").sample(switch.names, switch.brokers)
+    return [
+        _event(FaultKind.ISOLATE, Role.CONTROLLER, at_ms, cut_ms, seed),
+        *(
+            _event(FaultKind.CRASH, name, at_ms + 30 + 200 * number, 80, seed + 1 + number)
+            for number, name in enumerate(order)
+        ),
+        _event(
+            FaultKind.NAMESRV_CRASH, Role.CONTROLLER, at_ms + cut_ms - early_ms, GONE_MS, seed + 9
+        ),
+    ]
+
+
+def _let_in_and_gone(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """A slave that is to be let in loses the end of its log before controllers have decided.
+
+    They take long, since they hear each other late, or hear late of what the master asks for: the
+    slave may be back before that. The master dies when all is decided.
+    """
+    seed, slave = _seed(rng), rng.split("slave").choice(switch.names)
+    away_ms = int(max(switch.behind_max_ms, 1_000) * rng.split("away").choice((1.2, 2.0)))
+    back_ms = at_ms + away_ms
+    late: dict[str, float | str] = {"base_ms": rng.split("late").choice((150, 400, 800))}
+    who, what = rng.split("who").choice((
+        ("leader", FaultKind.NAMESRV_DELAY), ("leader", FaultKind.NAMESRV_DELAY),
+        (Role.CONTROLLER, FaultKind.DELAY),
+    ))  # fmt: skip
+    late |= {"loss": 0.0} if what is FaultKind.DELAY else {"which": "all"}
+    lost_ms = back_ms + rng.split("lost").randint(100, 2_000)
+    dies_ms = lost_ms + rng.split("dies").choice((500, 1_200, 2_500))
+    down_ms = rng.split("down").choice((30, 150))
+    return [
+        _event(FaultKind.ISOLATE, slave, at_ms, away_ms, seed),
+        _event(what, who, back_ms - 300, 4_000, seed + 1, **late),
+        _event(FaultKind.POWER_LOSS, slave, lost_ms, down_ms, seed + 2, mode="lost"),
+        _event(FaultKind.CRASH, "leader", dies_ms, switch.silence_ms * 2, seed + 3),
+    ]
+
+
+_RARE: Final = (_long_tail, _let_in_and_gone)
 
 _STORIES: Final = (_tail, _tail, _again, _undecided, _cut_off, _behind, _leaderless, _blackout)
 

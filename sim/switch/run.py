@@ -9,6 +9,7 @@ from sim.stepping import run_audit, run_until
 from sim.switch.auditor import SwitchAuditor
 from sim.switch.guard import SwitchGuard
 from sim.switch.last_act import LastAct
+from sim.switch.leading import Leading
 from sim.switch.library import in_virtual_time
 from sim.switch.world import SwitchWorld
 
@@ -32,7 +33,13 @@ class SwitchRun(PlainRun):
         world, nemesis = self._world, self.nemesis
         world.start_all()
         nemesis.start()
-        run_until(world, world.plan.options.safety_ms, world.tables.look)
+        leading = Leading(world, nemesis.touched_ms)
+
+        def look() -> None:
+            world.tables.look()
+            leading.look()
+
+        run_until(world, world.plan.options.safety_ms, look)
         nemesis.heal_all()
         auditor = SwitchAuditor(world)
         auditor.start()

@@ -203,11 +203,14 @@ def test_a_shorter_log_gets_no_pre_vote(monkeypatch):
     third = world.nodes[world.others(leader.own)[1]]
     world.now += 2.0  # nobody has heard anybody
     index, term = follower.journal.last
-    asked = [
-        third._would_vote(AskPreVote(term, 1, at, of))
-        for at, of in ((index, term), (index - 1, term), (index + 9, term - 1), (0, term + 1))
-    ]
-    assert asked == [True, False, False, True]
+    ends = ((index, term), (index - 1, term), (index + 9, term - 1), (0, term + 1))
+
+    def asked():
+        return [third._would_vote(AskPreVote(term, 1, at, of)) for at, of in ends]
+
+    assert asked() == [True, False, False, True]
+    with planted(BY_TESTS["controller-votes-for-the-longer-log"]):
+        assert asked() == [True, False, True, False]
 
 
 def test_an_answer_to_an_earlier_question_is_not_counted():
