@@ -98,7 +98,8 @@ class Health:
         """Look whether the leader is in all routes, some time after all is well.
 
         It registers when it is elected, when a topic has changed, and when a name server that it
-        could not reach can be reached again. Errors: `Violation`.
+        could not reach can be reached again. That one has ended while it was cut off, and lost all,
+        it hears with its next registration: every half minute, as RocketMQ's. Errors: `Violation`.
         """
         world = self._world
         now_ns, leader = world.loop.now_ns, world.leader()
@@ -107,7 +108,7 @@ class Health:
             self._wrong = ("", now_ns)
             return
         wrong = self.wrong_route()
-        if not wrong or self._wrong[0] != leader:
+        if not wrong or self._wrong[0] != leader or self._is_unheard(leader):
             self._wrong = (leader, now_ns)
         elif now_ns - self._wrong[1] > ROUTED_NS:
             text = f"{leader} leads for {ROUTED_NS // NS_PER_S} s without a fault, and: {wrong}"
@@ -165,6 +166,12 @@ class Health:
                 if not any(group.name == GROUP for group, _ in rows):
                     text = f"{broker} says that {topic} is there, and {name} does not know it"
                     raise Violation("A45 topic told before it is routed", text, node=broker)
+
+    def _is_unheard(self, broker: str) -> bool:
+        """Whether a broker holds a connection to a name server that knows nothing of it."""
+        hosts, network = self._world.hosts, self._world.network
+        own = hosts[broker].address
+        return any(network.has_half_open(own, hosts[name].address) for name in self.servers)
 
     def listener(self, name: str) -> RouteAnswers:
         """Return who listens at the end of a name server."""

@@ -214,6 +214,11 @@ class SimNetwork:
         self._loop.trace.event("reset", source, target=target, connections=len(ends))
         return [transport.peer for transport in ends]
 
+    def has_half_open(self, source: str, target: str) -> bool:
+        """Tell whether an address holds a connection to another one whose end there is gone."""
+        ends = [one for one in self.link(source, target).sockets if isinstance(one, SimTransport)]
+        return any(one.peer._lost or one.peer._is_dead() for one in ends if not one._is_dead())
+
     def add_rule(self, rule: FrameRule) -> None:
         """Treat frames as a rule says; see `sim.frames`."""
         self._rules.append(rule)

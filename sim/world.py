@@ -201,6 +201,10 @@ class World(Machines):
         """Return the hosts of producers and consumers."""
         return self.layout.clients
 
+    def members(self) -> tuple[str, ...]:
+        """Return the hosts with members of further groups."""
+        return self.layout.all_members
+
     def alone(self) -> tuple[str, ...]:
         """Return the hosts of brokers outside the group."""
         return self.layout.alone

@@ -31,6 +31,10 @@ class NoGroup:
 
     watch = Unwatched()
 
+    def members(self) -> tuple[str, ...]:
+        """Return no host: there are no further groups."""
+        return ()
+
     def alone(self) -> tuple[str, ...]:
         """Return no broker outside the group."""
         return ()

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from sim.faults import cluster, disk, network, process, registry
 from sim.faults.guard import Guard
-from sim.faults.plan import FaultEvent, FaultKind
+from sim.faults.plan import FaultEvent, FaultKind, Package
 from sim.faults.stage import NS_PER_MS, Effect, Stage
 from sim.rng import SplitRng
 from sim.rules import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from sim.faults.target import Target
 
@@ -143,19 +143,19 @@ class Nemesis:
     def disturbed_ms(self, now_ms: int) -> int:
         """Return when a fault that is not of clients or name servers was on, began or ended."""
         is_on = any(
-            one.status == "active" and one.event.kind not in HARMLESS for one in self.applied
+            one.status == "active" and one.event.kind not in HARMLESS for one in self._faults()
         )
         return now_ms if is_on else self._touched_ms
 
     def any_ms(self, now_ms: int) -> int:
         """Return when any fault was on, began or ended, those that disturb no broker as well."""
-        return now_ms if any(one.status == "active" for one in self.applied) else self._ended_ms
+        return now_ms if any(one.status == "active" for one in self._faults()) else self._ended_ms
 
     def touched_ms(self, names: "Collection[str]", now_ms: int) -> int:
         """Return when a fault of one of some hosts was on or ended, 0 for never."""
         times = [
             now_ms if one.status == "active" else one.ended_ms
-            for one in self.applied
+            for one in self._faults()
             if one.status in {"active", "over"} and not set(names).isdisjoint(one.names)
         ]
         return max(times, default=0)
@@ -164,9 +164,12 @@ class Nemesis:
         """Tell whether nothing but what concerns some hosts alone was on, or ended, since then."""
         return not any(
             one.status == "active" or (one.status == "over" and one.ended_ms >= since_ms)
-            for one in self.applied
+            for one in self._faults()
             if not set(one.names) <= set(names)
         )
+
+    def _faults(self) -> "Iterator[Applied]":
+        return (one for one in self.applied if one.event.package is not Package.FAR)
 
     def corrupt(self) -> tuple[str, ...]:
         """Return the replicas on whose disk bytes may still be corrupt."""
@@ -254,9 +257,10 @@ class Nemesis:
         self._note(one, "skip")
 
     def _note(self, one: Applied, what: str) -> None:
-        self._ended_ms = self._target.trace.now_ns // NS_PER_MS
-        if one.event.kind not in HARMLESS:
-            self._touched_ms = self._ended_ms
+        if one.event.package is not Package.FAR:
+            self._ended_ms = self._target.trace.now_ns // NS_PER_MS
+            if one.event.kind not in HARMLESS:
+                self._touched_ms = self._ended_ms
         self._target.trace.event(
             "fault", ",".join(one.names), what=what, number=one.number, fault=one.event.kind.value,
             role=one.event.target, witness=one.after or one.during or one.before,

@@ -17,8 +17,10 @@ from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import (
     BEGUN_AGAIN,
+    FAR_CLIENTS,
     LATE_HAND_OVERS,
     MOMENTS,
+    with_far_clients,
     with_late_hand_overs,
     with_moments,
     with_starts,
@@ -53,7 +55,7 @@ HUGE_BODY_MAX: Final = 1_000_000
 HUGE_SEGMENT_BYTES: Final = 4 << 20
 HUGE_RATE_PER_S: Final = 2.0
 EXTRA: Final = (
-    Package.ALONE, Package.DERIVED, Package.BEHIND, Package.CLASSIC, Package.SWITCH,
+    Package.ALONE, Package.DERIVED, Package.BEHIND, Package.FAR, Package.CLASSIC, Package.SWITCH,
 )  # fmt: skip
 """Packages that are on beside the seed's own choice."""
 PREFERRED_P: Final = 0.15
@@ -144,6 +146,7 @@ def _with_more(
     events = with_corners(rng.split(CORNERS), events, options, on)
     events = with_starts(rng.split(BEGUN_AGAIN), events, options)
     events = with_late_hand_overs(rng.split(LATE_HAND_OVERS), events, options)
+    events = with_far_clients(rng.split(FAR_CLIENTS), events, options, workload)
     if workload.edges is None or not workload.edges.moments:
         return events
     is_delayed = workload.delayed is not None

@@ -51,6 +51,8 @@ class Package(Enum):
     """What a replica has made of its log is damaged while it is down."""
     BEHIND = "behind"
     """A replica is away for long, or has lost all, while the others drop what it lacks."""
+    FAR = "far"
+    """Some clients are far from all others from the beginning: how it is, not a fault."""
     CLASSIC = "classic"
     """What happens to a master and its slaves, in plans that have them."""
     SWITCH = "switch"

@@ -78,7 +78,7 @@ class Stage:
         if found is not None:
             return tuple(found())
         known = (*target.brokers(), *target.clients(), *target.namesrvs(), *target.alone())
-        assert role in known, role
+        assert role in (*known, *target.members()), role
         return (role,)
 
     def leader(self, rng: SplitRng) -> str:

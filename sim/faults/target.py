@@ -119,6 +119,10 @@ class Target(Protocol):
         """Return the hosts of producers (``p0``...) and consumers (``c0``...)."""
         ...
 
+    def members(self) -> Sequence[str]:
+        """Return the hosts with members of further groups."""
+        ...
+
     def alone(self) -> Sequence[str]:
         """Return the hosts of brokers outside the group."""
         ...

@@ -145,6 +145,9 @@ class FaultWorld:
     def leader(self):
         return self.who_leads
 
+    def members(self):
+        return ()
+
     def alone(self):
         return ()
 

@@ -7,7 +7,7 @@ import pytest
 
 from sim.context import CURRENT
 from sim.link import Delay
-from sim.transport import KERNEL_BYTES, WINDOW_BYTES
+from sim.transport import KERNEL_BYTES, RESET, WINDOW_BYTES
 from tests.unit.sim.machines import PORT, Pair
 
 MS = 1_000_000
@@ -156,6 +156,19 @@ def test_a_reset_ends_both_ends(pair, network):
     assert pair.server_log == ["made", "ConnectionResetError"]
     assert network.resets == 1
     assert network.reset(A, B) == 0
+
+
+def test_an_end_that_has_not_heard_of_the_others_is_half_open(pair, network):
+    assert not network.has_half_open(A, B)
+    network.cut(B, A)
+    pair.loop.kill(pair.server, RESET)
+    pair.loop.run_for(10)
+    assert network.has_half_open(A, B)
+    assert not network.has_half_open(B, A)
+    network.heal(B, A)
+    pair.write(b"x")  # and is told that nobody is there
+    pair.loop.run_for(10)
+    assert not network.has_half_open(A, B)
 
 
 def test_connecting_to_nobody_is_refused(pair, network):

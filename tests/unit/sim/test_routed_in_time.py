@@ -19,6 +19,10 @@ class World:
         self.health = Health(self)
         self.health.wrong_route = lambda: self.wrong
         self.health.faults_ms = lambda _now_ms: self.fault_ms
+        self.health.servers = {"ns0": None}
+        self.hosts = {name: SimpleNamespace(address=name) for name in ("n0", "n1", "ns0")}
+        self.network = SimpleNamespace(has_half_open=lambda *ends: ends == self.half_open)
+        self.half_open = None
         self.wrong = "orders has no route"
         self.fault_ms = 1_000
 
@@ -38,7 +42,7 @@ def test_a_leader_that_is_in_no_route_for_long_is_a_violation():
         world.look(3)
 
 
-@pytest.mark.parametrize("why", ["right", "fault", "nobody", "preferred"])
+@pytest.mark.parametrize("why", ["right", "fault", "nobody", "preferred", "unheard"])
 def test_nothing_is_said_while_something_else_may_be_the_cause(why):
     world = World(preferred="n0" if why == "preferred" else "")
     if why == "right":
@@ -47,6 +51,8 @@ def test_nothing_is_said_while_something_else_may_be_the_cause(why):
         world.health.faults_ms = lambda now_ms: now_ms
     elif why == "nobody":
         world.who_leads = None
+    elif why == "unheard":
+        world.half_open = "n0", "ns0"
     world.look(60)
 
 
