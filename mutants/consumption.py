@@ -166,8 +166,11 @@ CONSUMPTION: Final = (
         breaks="A leader that moves while a producer connects to it goes on being sent to.",
         source="RocketMQ MQClientInstance: the address of each send comes from the route.",
         plant=patch(
-            "ledgermq.client.links:Links.connect",
-            ("while self._routes.master(broker_name) not in {None, addr}:", "while False:"),
+            "ledgermq.client.links:Links._reach",
+            (
+                "else:\n            if self._routes.master(broker_name) in {None, addr}:",
+                "else:\n            if True:",
+            ),
         ),
     ),
     Mutant(

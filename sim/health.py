@@ -107,8 +107,8 @@ class Health:
         if leader is None or calm_ns < ROUTED_NS or world.plan.options.preferred:
             self._wrong = ("", now_ns)
             return
-        wrong = self.wrong_route()
-        if not wrong or self._wrong[0] != leader or self._is_unheard(leader):
+        wrong = self.wrong_route(also_unheard=False)
+        if not wrong or self._wrong[0] != leader:
             self._wrong = (leader, now_ns)
         elif now_ns - self._wrong[1] > ROUTED_NS:
             text = f"{leader} leads for {ROUTED_NS // NS_PER_S} s without a fault, and: {wrong}"
@@ -167,18 +167,20 @@ class Health:
                     text = f"{broker} says that {topic} is there, and {name} does not know it"
                     raise Violation("A45 topic told before it is routed", text, node=broker)
 
-    def _is_unheard(self, broker: str) -> bool:
+    def _is_unheard(self, broker: str, server: str) -> bool:
         """Whether a broker holds a connection to a name server that knows nothing of it."""
-        hosts, network = self._world.hosts, self._world.network
-        own = hosts[broker].address
-        return any(network.has_half_open(own, hosts[name].address) for name in self.servers)
+        hosts = self._world.hosts
+        return self._world.network.has_half_open(hosts[broker].address, hosts[server].address)
 
     def listener(self, name: str) -> RouteAnswers:
         """Return who listens at the end of a name server."""
         return self.answers.setdefault(name, RouteAnswers(name, self.servers))
 
-    def wrong_route(self) -> str:
-        """Say what the name servers do not tell yet, with everything healed; empty for nothing."""
+    def wrong_route(self, *, also_unheard: bool = True) -> str:
+        """Say what the name servers do not tell yet, with everything healed; empty for nothing.
+
+        ``also_unheard``: those as well whose end the leader has not heard of.
+        """
         leader = self._world.leader()
         if leader is None:
             return "nobody leads"
@@ -189,6 +191,7 @@ class Health:
             missing(server.table, GROUP, address, topics)
             for name, server in self.servers.items()
             if self._world.hosts[name].alive
+            and (also_unheard or not self._is_unheard(leader, name))
         )
         return next(filter(None, found), "")
 

@@ -89,7 +89,9 @@ class Shrinker:
     def _size(self) -> int:
         plan = self.best.plan
         kinds = sum(getattr(plan.workload, kind) is not None for kind in KINDS)
-        return (len(plan.events) + kinds) * 1000 + len(_numbers(plan))
+        limits = 0 if plan.workload.small is None else len(plan.workload.small.limits)
+        parts = len(plan.events) + kinds + len(plan.workload.late) + limits
+        return parts * 1000 + len(_numbers(plan))
 
     def _is_spent(self) -> bool:
         return self.best.runs >= RUNS_MAX or self._clock.monotonic_ms() >= self._limit_ms

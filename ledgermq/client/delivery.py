@@ -151,7 +151,7 @@ class Delivery:
             if self._last_error is not None and self._left_ms() <= 0:
                 raise self._failure(self._last_error) from self._last_error
             t_start_ns = self._sender.clock.monotonic_ns()
-            broker_name = addr = ""
+            broker_name, link = "", None
             try:
                 async with self._sender.stopping.waiting():
                     await self._within_budget(self._ensure_route())
@@ -160,11 +160,9 @@ class Delivery:
                         self._choice = None  # However often it is tried, it keeps its queue.
                     target = self._sender.select(self._outgoing.topic, self._queue, self._avoid)
                     broker_name = target.broker_name
-                    addr = self._sender.routes.master(broker_name) or ""
                     link = await self._sender.links.connect(
                         broker_name, min(self._sender.config.connect_timeout_ms, self._left_ms())
                     )
-                addr = link.addr
                 return await self._sender.attempt(
                     link, target, self._outgoing, self._t_limit_ns, tuple(self._attempts)
                 )
@@ -173,7 +171,8 @@ class Delivery:
             except SelectorFailed:
                 raise
             except RemotingError as error:
-                await self.after(error, broker_name, addr, t_start_ns)
+                addr = self._sender.routes.master(broker_name) if link is None else link.addr
+                await self.after(error, broker_name, addr or "", t_start_ns)
 
     async def after(
         self, error: RemotingError, broker_name: str, addr: str, t_start_ns: int

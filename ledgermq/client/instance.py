@@ -84,6 +84,8 @@ class ClientInstance:
         self._make_heartbeat: Callable[[], HeartbeatData] | None = None
         self._greet = asyncio.Event()
         self._greetings: dict[str, asyncio.Task[None]] = {}
+        self._has_news: set[str] = set()
+        """Brokers that are to be greeted again behind the greeting under way."""
 
     def add_route_listener(self, listener: RouteListener) -> None:
         """Call ``listener`` with the names of brokers whose addresses changed."""
@@ -188,13 +190,22 @@ class ClientInstance:
             for addr in self.heartbeat_addrs():
                 task = self._greetings.get(addr)
                 if task is None or task.done():
-                    work = functools.partial(self.heartbeat, addr)
+                    work = functools.partial(self._greet_one, addr)
                     self._greetings[addr] = self.background.spawn(work, f"heartbeat-{addr}")
+                else:
+                    self._has_news.add(addr)
             try:
                 async with timeout(self.config.heartbeat_ms / 1000):
                     await self._greet.wait()
             except TimeoutError:
                 self._greetings.clear()
+
+    async def _greet_one(self, addr: str) -> None:
+        """Greet a broker, and again if there was news while it was being told."""
+        self._has_news.add(addr)
+        while addr in self._has_news:
+            self._has_news.discard(addr)
+            await self.heartbeat(addr)
 
     async def _take_leave(self, *, consumer: bool, drained: Callable[[], bool]) -> None:
         if self._has_left:

@@ -64,17 +64,13 @@ class Links:
         link = self.maybe_link(broker_name)
         if link is not None:
             return link
-        addr = self._leader(broker_name)
         known = cancel_requests()
         try:
             async with timeout(timeout_ms / 1000):
-                connection = await self._client.connect(addr)
-                # A leader that the route names meanwhile is named once: no call would come again.
-                while self._routes.master(broker_name) not in {None, addr}:
-                    addr = self._leader(broker_name)
-                    connection = await self._client.connect(addr)
+                addr, connection = await self._reach(broker_name)
         except TimeoutError as error:
-            raise ConnectFailed(f"no connection to {addr} within {timeout_ms} ms") from error
+            text = f"no connection to the leader of {broker_name!r} within {timeout_ms} ms"
+            raise ConnectFailed(text) from error
         except asyncio.CancelledError:
             if cancel_requests() > known:
                 raise
@@ -82,9 +78,28 @@ class Links:
         existing = self._by_name.get(broker_name)
         if existing is not None and existing.connection is connection:
             return existing
+        if existing is not None:
+            self._retired.append(existing)
         link = Link(broker_name, addr, connection)
         self._by_name[broker_name] = link
         return link
+
+    async def _reach(self, broker_name: str) -> tuple[str, Connection]:
+        """Connect to the leader; to the next one if it moves meanwhile.
+
+        The route names a leader once: nobody would come back to a link that was made too late. So
+        what is raised is of the leader that the route names now.
+        """
+        while True:
+            addr = self._leader(broker_name)
+            try:
+                connection = await self._client.connect(addr)
+            except ConnectFailed:
+                if self._routes.master(broker_name) in {None, addr}:
+                    raise
+            else:
+                if self._routes.master(broker_name) in {None, addr}:
+                    return addr, connection
 
     def _leader(self, broker_name: str) -> str:
         addr = self._routes.master(broker_name)
@@ -105,10 +120,10 @@ class Links:
         link = self._by_name.get(broker_name)
         if link is not None and link.connection.closed:
             await refresh(broker_name, link.addr)
-        addr = self._routes.master(broker_name)
         try:
             return await self.connect(broker_name, timeout_ms)
         except (ConnectFailed, NoRoute):
+            addr = self._routes.master(broker_name)
             await refresh(broker_name, addr or "")
             if self._routes.master(broker_name) in {None, addr}:
                 raise

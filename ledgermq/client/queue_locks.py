@@ -134,13 +134,14 @@ class QueueLocks:
             queues = _by_broker(self._until_ms).get(name)
             if not queues:
                 return
-            t_asked_ms = self._host.clock.monotonic_ms()
+            # Noted first: who leads next while this is under way is asked at once, not in 20 s.
+            self._asked_ms[name] = self._host.clock.monotonic_ms()
             try:
                 refused = await self._ask(queues)
             except RemotingError as error:
                 _log.info("broker=%s event=lock_renewal_failed error=%s", name, error)
+                self._asked_ms.pop(name, None)
                 return
-            self._asked_ms[name] = t_asked_ms
             for queue in refused:
                 self._lose(queue, "the broker refused to renew it")
 

@@ -136,6 +136,8 @@ class RouteCache:
         self._on_change = on_change
         self._routes: dict[str, TopicRoute] = {}
         self._addrs: dict[str, Mapping[int, str]] = {}
+        self._told_ns: dict[str, int] = {}
+        """When the fetch began that told the addresses of a broker name."""
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._asked_ns: dict[str, int] = {}
         """When name servers were last asked because of a failure, by topic."""
@@ -250,12 +252,20 @@ class RouteCache:
         return await self._name_servers.fetch_route(topic)
 
     def _store(self, route: TopicRoute) -> TopicRoute:
-        changed = {name for name, addrs in route.brokers.items() if self._addrs.get(name) != addrs}
+        # Fetches of other topics run beside this one, and the one that began last knows best.
+        told = {
+            name: addrs
+            for name, addrs in route.brokers.items()
+            if route.t_fetched_ns >= self._told_ns.get(name, 0)
+        }
+        changed = {name for name, addrs in told.items() if self._addrs.get(name) != addrs}
         self._routes[route.topic] = route
-        self._addrs.update(route.brokers)
+        self._addrs.update(told)
+        self._told_ns.update(dict.fromkeys(told, route.t_fetched_ns))
         if len(self._addrs) > BROKERS_KNOWN_MAX:
             named = {name for one in self._routes.values() for name in one.brokers}
             self._addrs = {name: its for name, its in self._addrs.items() if name in named}
+            self._told_ns = {name: ns for name, ns in self._told_ns.items() if name in named}
         if changed:
             _log.info("topic=%s event=route_changed brokers=%s", route.topic, dict(route.brokers))
             self._on_change(frozenset(changed))

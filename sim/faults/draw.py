@@ -14,13 +14,12 @@ from msgspec import structs
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
+from sim.faults.far import FAR_CLIENTS, draw_far_clients
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import (
     BEGUN_AGAIN,
-    FAR_CLIENTS,
     LATE_HAND_OVERS,
     MOMENTS,
-    with_far_clients,
     with_late_hand_overs,
     with_moments,
     with_starts,
@@ -104,7 +103,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     options = _draw_options(rng.split("options"), overkill=overkill, on=on)
     if options.alone and packages is None and rng.split("alone").chance(ALONE_FAULTS_P):
         on = (*on, Package.ALONE)
-    events: list[FaultEvent] = []
+    events, far = list[FaultEvent](), list[FaultEvent]()
     for package in on:
         events += draw_package(rng.split(package.value), package, options)
     events.sort(key=lambda event: (event.at_ms, event.package.value, event.seed))
@@ -128,9 +127,11 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         small = draw_small(rng.split(STREAM))
         workload = structs.replace(workload, edges=edges, small=small)
         events = _with_more(rng, workload, events, options, on=on)
+        far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
-    return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
+    events = [*far, *events[:EVENTS_MAX]]
+    return Plan(seed=seed, options=options, workload=workload, events=tuple(events))
 
 
 def _with_more(
@@ -146,7 +147,6 @@ def _with_more(
     events = with_corners(rng.split(CORNERS), events, options, on)
     events = with_starts(rng.split(BEGUN_AGAIN), events, options)
     events = with_late_hand_overs(rng.split(LATE_HAND_OVERS), events, options)
-    events = with_far_clients(rng.split(FAR_CLIENTS), events, options, workload)
     if workload.edges is None or not workload.edges.moments:
         return events
     is_delayed = workload.delayed is not None

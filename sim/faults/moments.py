@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from sim.faults.budget import within_budget
-from sim.faults.plan import MEMBERS, FaultEvent, FaultKind, Options, Package, Role
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sim.faults.plan import Value, Workload
+    from sim.faults.plan import Value
     from sim.rng import SplitRng
 
 MOMENTS: Final = "moments"
@@ -45,15 +45,9 @@ NO_ROOM_P: Final = 0.6
 """How probable it is where messages wait."""
 OFTEN_P: Final = 0.25
 """How probable it is, where somebody is to need a snapshot, that one needs several."""
-FAR_CLIENTS: Final = "far clients"
-"""That of clients whose brokers are far away."""
-FAR_P: Final = 0.08
-"""How probable it is that some clients are far from all brokers and name servers."""
 LATE_P: Final = 0.06
 """How probable it is that a leader hears late of its successor."""
 AWAY_MAX: Final = 4
-FAR_MS: Final = (10, 50, 150)
-"""One way."""
 BACK_P: Final = 0.3
 """How probable it is that all begin anew soon after somebody who was away has come back."""
 INSISTS_MS: Final = 2_500
@@ -135,34 +129,6 @@ def with_late_hand_overs(
             _event(stream.split("asked"), options, times, FaultKind.TRANSFER, target),
         ]
     return sorted(events + more, key=_order)
-
-
-def with_far_clients(
-    rng: SplitRng, events: list[FaultEvent], options: Options, workload: Workload
-) -> list[FaultEvent]:
-    """Return the events, and clients that hear all late for most of the run, in some plans.
-
-    Between what a client asks and what it is told much may change.
-    """
-    if not rng.split("on").chance(FAR_P):
-        return events
-    kinds = [prefix for prefix in MEMBERS if workload.members(prefix)]
-    names = [f"{prefix}{number}" for prefix in kinds for number in range(workload.members(prefix))]
-    hosts = [Role.PRODUCER, Role.CONSUMER, *names]
-    more: list[FaultEvent] = []
-    for number in range(rng.split("count").randint(1, 4)):
-        stream = rng.split(f"client{number}")
-        host, base_ms = stream.split("host").choice(hosts), stream.split("base").choice(FAR_MS)
-        times = (0, options.safety_ms)
-        spread_ms = stream.split("spread").choice((0, base_ms))
-        how: dict[str, Value] = {"base_ms": base_ms, "spread_ms": spread_ms, "loss": 0.0}
-        servers: dict[str, Value] = {"which": "all", "base_ms": base_ms, "loss": 0.0}
-        more += [
-            _event(stream.split("brokers"), options, times, FaultKind.DELAY, host, how),
-            _event(stream.split("servers"), options, times, FaultKind.NAMESRV_DELAY, host, servers),
-        ]
-    far = [structs.replace(one, package=Package.FAR) for one in more]
-    return sorted(events + far, key=_order)
 
 
 def _away_often(rng: SplitRng, options: Options) -> list[FaultEvent]:

@@ -1,7 +1,8 @@
 """A majority of controllers that nothing hinders has one that leads.
 
 Strict about what it calls a majority: all of them without any fault, or all but one that is down or
-stands still while nothing concerns the others. Elections take a second or two, connections that end
+stands still while nothing concerns the others. No fault that is drawn cuts links of others than it
+names. Elections take a second or two, connections that end
 are made anew within one.
 Source: docs/adr/0020; dissertation 9.6 (pre-votes must not keep a majority from electing).
 """
@@ -45,8 +46,8 @@ class Leading:
         now_ms, every = world.loop.now_ns // NS_PER_MS, tuple(world.namesrvs())
         leader = world.controller()
         world.record.count("looks for a leading controller")
-        majorities = [tuple(one for one in every if one != absent) for absent in every]
-        for members in (every, *majorities):
+        but_one = [tuple(one for one in every if one != absent) for absent in every]
+        for members in (every, *(some for some in but_one if 2 * len(some) > len(every))):
             since_ms = self._since_ms.get(members, now_ms)
             if leader is not None or not self._is_left_alone(members, every, since_ms):
                 self._since_ms[members] = now_ms

@@ -88,8 +88,12 @@ class SwitchWorld(PlainWorld):
 
     def controller(self) -> str | None:
         """Return the controller that leads, None if none does."""
-        leading = [name for name in self.namesrvs() if (one := self._node(name)) and one.leads]
-        return leading[0] if leading else None
+        terms = {
+            name: one.raft.term
+            for name in self.namesrvs()
+            if (one := self._node(name)) is not None and one.leads
+        }
+        return max(terms, key=terms.__getitem__, default=None)  # one that is cut off may lead, too
 
     def _node(self, name: str) -> Controller | None:
         """Return the controller that runs on a host, None while none does."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ledgermq.client.errors import NoRoute
-from ledgermq.client.links import Links
+from ledgermq.client.links import Link, Links
 from ledgermq.remoting.protocol.errors import ConnectFailed
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -46,6 +46,46 @@ def test_a_leader_that_moves_while_it_is_connected_to_is_followed():
     assert connect("x:1", "y:1", "z:1") == "z:1"
     with planted(BY_TESTS["link-to-who-led-when-it-was-made"]):
         assert connect("x:1", "y:1") == "x:1"
+
+
+class Refusing(Routes):
+    """As `Routes`; those in ``refused`` take no connection."""
+
+    refused = ("x:1",)
+
+    async def connect(self, addr):
+        connection = await super().connect(addr)
+        if addr in self.refused:
+            raise ConnectFailed(f"{addr} refuses")
+        return connection
+
+
+def test_who_refuses_and_leads_no_more_is_not_the_end_of_it():
+    moved = Refusing("x:1", "y:1")
+    assert asyncio.run(Links(moved, moved, None).connect("a", 1_000)).addr == "y:1"
+    for leaders in (("x:1",), ("x:1", None)):
+        stays = Refusing(*leaders)
+        with pytest.raises(ConnectFailed, match="x:1 refuses"):
+            asyncio.run(Links(stays, stays, None).connect("a", 1_000))
+
+
+def test_an_open_link_that_another_one_replaces_is_watched_on():
+    """What it owes may stall."""
+
+    async def body():
+        routes = Routes("x:1")
+        links = Links(routes, routes, None)
+        connecting = asyncio.ensure_future(links.connect("a", 1_000))
+        await asyncio.sleep(0)
+        other = Link("a", "y:1", Connection())
+        other.pending = 1
+        links._by_name["a"] = other  # made meanwhile, before the route named nobody
+        routes.leaders[0] = None
+        link = await connecting
+        assert links.maybe_link("a") is link
+        assert links.stalled(1_000_000_000, 500) == [other]
+
+    asyncio.run(body())
 
 
 def test_while_nobody_leads_who_led_is_connected_to():

@@ -161,6 +161,30 @@ def test_a_failure_asks_all_name_servers_and_believes_the_new_leader():
     asyncio.run(body())
 
 
+def test_an_older_answer_of_another_topic_does_not_bring_the_former_leader_back():
+    """Who leads is one table for all topics, and fetches of two may overtake each other."""
+
+    async def main():
+        caller, cache = cache_of({"ns": route(("a", {0: "old:1"}))})
+        caller.gate = gate = asyncio.Event()
+        first = asyncio.ensure_future(cache.refresh("first"))
+        await asyncio.sleep(0.01)
+        stays, caller.answers["ns"], caller.gate = caller.answers["ns"], None, None
+        caller.answers["ns"] = route(("a", {0: "new:1"}))
+        await cache.refresh("second")
+        assert cache.master("a") == "new:1"
+        caller.answers["ns"] = stays  # what was on its way since before
+        gate.set()
+        await first
+        assert cache.master("a") == "new:1"
+        assert cache.peek("first").publish_queues
+        caller.answers["ns"] = route(("a", {0: "newest:1"}))
+        await cache.refresh("first")
+        assert cache.master("a") == "newest:1"
+
+    asyncio.run(main())
+
+
 def test_a_topic_that_vanishes_in_an_election_is_kept():
     async def body():
         answers = {"n1:1": route(("a", {0: "x:1"}))}

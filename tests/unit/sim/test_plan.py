@@ -29,6 +29,7 @@ from sim.faults.plan import (
     encode_plan,
 )
 from sim.faults.recipes import RECIPES
+from sim.layout import Layout
 
 SEEDS = range(1_000)
 
@@ -173,9 +174,38 @@ def test_large_bodies_fit_into_their_segments_and_are_few(plans):
 def test_targets_are_roles(plans):
     roles = {value for name, value in vars(Role).items() if name.isupper()}
     for plan in plans:
-        others = {one.target for one in plan.events} - roles
+        others = {one.target for one in plan.events if one.package is not Package.FAR} - roles
         alone = {"b0"} if plan.options.alone else set()
         assert others <= alone | {plan.options.preferred}
+
+
+def test_some_clients_are_far_from_brokers_and_name_servers_alike(plans):
+    shown = 0
+    for plan in plans:
+        far = [one for one in plan.events if one.package is Package.FAR]
+        shown += bool(far)
+        layout = Layout(plan)
+        for brokers, servers in zip(far[::2], far[1::2], strict=True):
+            assert (brokers.kind, servers.kind) == (FaultKind.DELAY, FaultKind.NAMESRV_DELAY)
+            assert brokers.target == servers.target in (*layout.clients, *layout.all_members)
+            assert brokers.params["base_ms"] == servers.params["base_ms"]
+        assert not any(one.package is Package.FAR for one in plan.events[len(far) :])
+    assert 0.03 < shown / len(plans) < 0.15
+
+
+def test_some_leaders_hear_late_of_who_takes_over(plans):
+    def has_one(plan):
+        moves = [one for one in plan.events if one.kind is FaultKind.TRANSFER]
+        slow = [
+            one for one in plan.events if one.kind is FaultKind.DELAY and one.target == "leader"
+        ]
+        return any(
+            one.params.get("spread_ms") in {40, 150} and 50 <= other.at_ms - one.at_ms <= 400
+            for one in slow
+            for other in moves
+        )
+
+    assert 0.02 < sum(map(has_one, plans)) / len(plans) < 0.12
 
 
 # The budget

@@ -17,12 +17,8 @@ class World:
         self.loop = SimpleNamespace(now_ns=0)
         self.who_leads = "n0"
         self.health = Health(self)
-        self.health.wrong_route = lambda: self.wrong
+        self.health.wrong_route = lambda *, also_unheard: self.wrong
         self.health.faults_ms = lambda _now_ms: self.fault_ms
-        self.health.servers = {"ns0": None}
-        self.hosts = {name: SimpleNamespace(address=name) for name in ("n0", "n1", "ns0")}
-        self.network = SimpleNamespace(has_half_open=lambda *ends: ends == self.half_open)
-        self.half_open = None
         self.wrong = "orders has no route"
         self.fault_ms = 1_000
 
@@ -42,7 +38,7 @@ def test_a_leader_that_is_in_no_route_for_long_is_a_violation():
         world.look(3)
 
 
-@pytest.mark.parametrize("why", ["right", "fault", "nobody", "preferred", "unheard"])
+@pytest.mark.parametrize("why", ["right", "fault", "nobody", "preferred"])
 def test_nothing_is_said_while_something_else_may_be_the_cause(why):
     world = World(preferred="n0" if why == "preferred" else "")
     if why == "right":
@@ -51,9 +47,24 @@ def test_nothing_is_said_while_something_else_may_be_the_cause(why):
         world.health.faults_ms = lambda now_ms: now_ms
     elif why == "nobody":
         world.who_leads = None
-    elif why == "unheard":
-        world.half_open = "n0", "ns0"
     world.look(60)
+
+
+def test_a_name_server_whose_end_was_not_heard_is_told_later(monkeypatch):
+    """It has ended while the leader was cut off from it, and lost all."""
+    monkeypatch.setattr("sim.health.missing", lambda table, *_: table)
+    world = World()
+    health = Health(world)
+    world.hosts = {name: SimpleNamespace(address=name, alive=True) for name in ("n0", "ns0", "ns1")}
+    world.network = SimpleNamespace(has_half_open=lambda *ends: ends == ("n0", "ns0"))
+    world.layout = SimpleNamespace(broker_address=lambda name: name)
+    tables = SimpleNamespace(model_of=lambda _replica: None)
+    world.watch = SimpleNamespace(tables=tables, replicas={"n0": None})
+    health.servers = {"ns0": SimpleNamespace(table="ns0 lacks it")}
+    assert health.wrong_route(also_unheard=False) == ""
+    assert health.wrong_route() == "ns0 lacks it"
+    health.servers["ns1"] = SimpleNamespace(table="ns1 lacks it")
+    assert health.wrong_route(also_unheard=False) == "ns1 lacks it"
 
 
 def test_a_new_leader_has_the_same_time():

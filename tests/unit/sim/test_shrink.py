@@ -3,7 +3,7 @@
 import msgspec
 
 from sim.campaign import Case, plan_of
-from sim.faults.plan import LateGroup
+from sim.faults.plan import LateGroup, Workload
 from sim.faults.small import SMALL, Small
 from sim.run import VALID, VIOLATED, Result
 from sim.shrink import KINDS, Shrinker, ddmin
@@ -77,6 +77,11 @@ def test_kinds_limits_and_late_groups_that_are_not_needed_go():
     assert {kind for kind in KINDS if getattr(left, kind) is not None} == {"delayed", "small"}
     assert left.small == Small(turn_ms=0.0, limits=(needed,))
     assert [group.start for group in left.late] == ["first"]
+
+
+def test_all_kinds_that_a_workload_may_lack_are_tried():
+    fields = {one.name: one for one in msgspec.structs.fields(Workload)}
+    assert set(KINDS) == {name for name, one in fields.items() if one.default is None}
 
 
 def test_a_turn_that_has_to_last_stays():
