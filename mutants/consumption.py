@@ -174,6 +174,59 @@ CONSUMPTION: Final = (
         ),
     ),
     Mutant(
+        name="refused-by-a-former-leader",
+        breaks="A leader that refuses a connection ends a send, though the next one is known.",
+        source="RocketMQ MQClientInstance: the address of each send comes from the route.",
+        plant=patch(
+            "ledgermq.client.links:Links._reach",
+            (
+                "except ConnectFailed:\n"
+                "            if self._routes.master(broker_name) in {None, addr}:",
+                "except ConnectFailed:\n            if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="replaced-link-unwatched",
+        breaks="A link that another one replaces is watched no more: what it owes may stall.",
+        source="docs/client.md: sends on a link that stalls are tried elsewhere.",
+        plant=patch(
+            "ledgermq.client.links:Links.connect",
+            ("self._retired.append(existing)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="older-route-believed",
+        breaks="An answer that was long on its way brings the former leader back for all topics.",
+        source="RocketMQ MQClientInstance.updateTopicRouteInfoFromNameServer: one at a time.",
+        plant=patch(
+            "ledgermq.client.route:RouteCache._store",
+            ("if route.t_fetched_ns >= self._told_ns.get(name, 0)", "if True"),
+        ),
+    ),
+    Mutant(
+        name="news-during-a-heartbeat-lost",
+        breaks="A subscription that changes during a heartbeat is told with the next regular one.",
+        source="RocketMQ DefaultMQPushConsumerImpl.subscribe: a heartbeat to all brokers at once.",
+        plant=patch(
+            "ledgermq.client.instance:ClientInstance._heartbeat_loop",
+            ("self._has_news.add(addr)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="renewal-counts-for-the-next-leader",
+        breaks="Locks that a leader has just renewed are not asked for at the next one.",
+        source="docs/adr/0004: a new leader may know nothing of locks, and is asked at once.",
+        plant=patch(
+            "ledgermq.client.queue_locks:QueueLocks._renew",
+            (
+                "for queue in refused:",
+                "self._asked_ms[name] = self._host.clock.monotonic_ms()\n"
+                "        for queue in refused:",
+            ),
+        ),
+    ),
+    Mutant(
         name="oneway-without-an-end",
         breaks="What is sent one-way to a broker that reads nothing fills the memory.",
         source="docs/client.md: max_pending_bytes; RocketMQ bounds them by a semaphore.",

@@ -35,7 +35,7 @@ DIMENSIONS: Final = (
         plant=patch(
             "ledgermq.client.route:RouteCache._store",
             (
-                "self._addrs.update(route.brokers)",
+                "self._addrs.update(told)",
                 "self._addrs = dict(list(route.brokers.items())[:1])",
             ),
         ),

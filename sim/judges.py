@@ -64,7 +64,9 @@ class Judges:
         truth, findings = world.watch.truth, world.findings
         dropped = world.clients_oracle.dropped
         truth.reads_parts = any((workload.retrying, workload.orderly, workload.transactional))
-        self.delays = Delays(truth, levels_of(options.delay_levels), dropped)
+        are_refused = bool(refused_p(world.plan))
+        levels_ms = levels_of(options.delay_levels)
+        self.delays = Delays(truth, levels_ms, dropped, are_refused=are_refused)
         world.watch.applied.delays_ms = self.delays.delays_ms
         if not options.clock_spread_ms and not world.plan.moves_clocks:
             self.delays.sent_ns = world.record.sent_ns

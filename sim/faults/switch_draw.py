@@ -232,7 +232,7 @@ def _long_tail(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
 
 
 def _let_in_and_gone(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
-    """A slave that is to be let in loses the end of its log before controllers have decided.
+    """Who is to be let in loses the end of its log before controllers have decided.
 
     They take long, since they hear each other late, or hear late of what the master asks for: the
     slave may be back before that. The master dies when all is decided.

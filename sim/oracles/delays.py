@@ -31,6 +31,8 @@ NS_PER_MS: Final = 1_000_000
 
 LATE_MS: Final = 1_000
 """Far more than a turn of the loop and a majority take."""
+REFUSED_LATE_MS: Final = 4_000
+"""A dozen that are due at once and are refused one after the other take 100 ms each time."""
 SETTLED_MS: Final = 2_000
 """After a fault: longer than elections, and than what was due meanwhile takes."""
 
@@ -54,12 +56,19 @@ class Delays:
     Args:
         delays_ms: of level 1, 2, ...
         dropped: below which offset some broker has ever dropped the messages of a queue.
+        are_refused: whether puts are, by chance: each is tried again some time later.
     """
 
     def __init__(
-        self, truth: Truth, delays_ms: tuple[int, ...], dropped: Mapping[tuple[str, int], int]
+        self,
+        truth: Truth,
+        delays_ms: tuple[int, ...],
+        dropped: Mapping[tuple[str, int], int],
+        *,
+        are_refused: bool = False,
     ) -> None:
         self.delays_ms = delays_ms
+        self._late_ms = REFUSED_LATE_MS if are_refused else LATE_MS
         self.sent_ns: Callable[[int], int] | None = None
         """When the send of a message was begun, where all clocks run as time does."""
         self.disturbed_ns: Callable[[], int] = lambda: truth.now_ns()  # noqa: PLW0108 - it is set later
@@ -137,10 +146,10 @@ class Delays:
     def _check_late(self, what: str, queue_id: int, copy: Parts, waited: Parts) -> None:
         """While nothing happens a copy is there when it is due, by clocks that nobody moves."""
         late_ms = copy.stored_ms - waited.stored_ms - self.delays_ms[queue_id]
-        if self.sent_ns is None or late_ms <= LATE_MS:
+        if self.sent_ns is None or late_ms <= self._late_ms:
             return
         calm_ms = (self._truth.now_ns() - self.disturbed_ns()) // NS_PER_MS
-        if calm_ms > LATE_MS + SETTLED_MS:
+        if calm_ms > self._late_ms + SETTLED_MS:
             text = f"{what} is there {late_ms} ms after it was due; nothing has happened for"
             raise Violation(LATE, f"{text} {calm_ms} ms")
 

@@ -61,8 +61,13 @@ class Refusing(Routes):
 
 
 def test_who_refuses_and_leads_no_more_is_not_the_end_of_it():
-    moved = Refusing("x:1", "y:1")
-    assert asyncio.run(Links(moved, moved, None).connect("a", 1_000)).addr == "y:1"
+    def connect_to_the_next():
+        moved = Refusing("x:1", "y:1")
+        return asyncio.run(Links(moved, moved, None).connect("a", 1_000)).addr
+
+    assert connect_to_the_next() == "y:1"
+    with planted(BY_TESTS["refused-by-a-former-leader"]), pytest.raises(ConnectFailed):
+        connect_to_the_next()
     for leaders in (("x:1",), ("x:1", None)):
         stays = Refusing(*leaders)
         with pytest.raises(ConnectFailed, match="x:1 refuses"):
@@ -83,9 +88,11 @@ def test_an_open_link_that_another_one_replaces_is_watched_on():
         routes.leaders[0] = None
         link = await connecting
         assert links.maybe_link("a") is link
-        assert links.stalled(1_000_000_000, 500) == [other]
+        return links.stalled(1_000_000_000, 500) == [other]
 
-    asyncio.run(body())
+    assert asyncio.run(body())
+    with planted(BY_TESTS["replaced-link-unwatched"]):
+        assert not asyncio.run(body())
 
 
 def test_while_nobody_leads_who_led_is_connected_to():

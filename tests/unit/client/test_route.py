@@ -13,6 +13,8 @@ from ledgermq.remoting.protocol.bodies import BrokerData, QueueData, TopicRouteD
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import ConnectFailed
 from ledgermq.runtime.clock import SystemClock
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 
 def route(*brokers, perm=6, queues=2, order=None):
@@ -176,13 +178,16 @@ def test_an_older_answer_of_another_topic_does_not_bring_the_former_leader_back(
         caller.answers["ns"] = stays  # what was on its way since before
         gate.set()
         await first
-        assert cache.master("a") == "new:1"
+        known = cache.master("a")
         assert cache.peek("first").publish_queues
         caller.answers["ns"] = route(("a", {0: "newest:1"}))
         await cache.refresh("first")
         assert cache.master("a") == "newest:1"
+        return known
 
-    asyncio.run(main())
+    assert asyncio.run(main()) == "new:1"
+    with planted(BY_TESTS["older-route-believed"]):
+        assert asyncio.run(main()) == "old:1"
 
 
 def test_a_topic_that_vanishes_in_an_election_is_kept():

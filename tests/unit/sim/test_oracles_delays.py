@@ -1,5 +1,7 @@
 """Delayed messages are judged by the committed log alone: each rule is violated alone here."""
 
+import contextlib
+
 import pytest
 
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
@@ -26,10 +28,10 @@ DELAYS_MS = (1_000, 2_000)
 class One(Log):
     """Two messages that wait in level 2; the second was stored a second later."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__()
         self.dropped = {}
-        self.oracle = Delays(self.truth, DELAYS_MS, self.dropped)
+        self.oracle = Delays(self.truth, DELAYS_MS, self.dropped, **options)
         for at in range(2):
             said = parts(stored_ms=1_000 + 1_000 * at, properties=WAITS)
             self.add(SCHEDULE_TOPIC, LEVEL, 90 + at, said)
@@ -103,6 +105,15 @@ def test_a_copy_is_late_where_nothing_has_happened_for_long():
     one.now_ns = 8_000_000_000
     with pytest.raises(Violation, match=LATE):
         one.copy(0, 4_001)
+
+
+def test_where_puts_are_refused_a_copy_may_be_later():
+    for stored_ms, is_late in ((7_000, False), (7_001, True)):
+        one = One(are_refused=True)
+        one.oracle.sent_ns, one.oracle.disturbed_ns = (lambda _key: 0), lambda: 0
+        one.now_ns = 8_000_000_000
+        with pytest.raises(Violation, match=LATE) if is_late else contextlib.nullcontext():
+            one.copy(0, stored_ms)
 
 
 def test_a_stamp_is_the_beginning_of_its_millisecond():
