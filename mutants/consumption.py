@@ -216,7 +216,7 @@ CONSUMPTION: Final = (
     Mutant(
         name="renewal-counts-for-the-next-leader",
         breaks="Locks that a leader has just renewed are not asked for at the next one.",
-        source="docs/adr/0004: a new leader may know nothing of locks, and is asked at once.",
+        source="RocketMQ RebalanceLockManager: locks live in the memory of one broker.",
         plant=patch(
             "ledgermq.client.queue_locks:QueueLocks._renew",
             (
