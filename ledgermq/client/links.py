@@ -78,8 +78,8 @@ class Links:
         existing = self._by_name.get(broker_name)
         if existing is not None and existing.connection is connection:
             return existing
-        if existing is not None:
-            self._retired.append(existing)
+        if existing is not None and not existing.connection.closed:
+            self._retired.append(existing)  # What it owes may stall.
         link = Link(broker_name, addr, connection)
         self._by_name[broker_name] = link
         return link
