@@ -45,7 +45,7 @@ class Leading:
         world = self._world
         now_ms, every = world.loop.now_ns // NS_PER_MS, tuple(world.namesrvs())
         leader = world.controller()
-        world.record.count("looks for a leading controller")
+        world.record.count("leader_looks")
         but_one = [tuple(one for one in every if one != absent) for absent in every]
         for members in (every, *(some for some in but_one if 2 * len(some) > len(every))):
             since_ms = self._since_ms.get(members, now_ms)

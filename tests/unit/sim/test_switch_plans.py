@@ -3,9 +3,11 @@
 from sim.faults.draw import draw
 from sim.faults.plan import FaultKind, Package, Role, decode_plan, encode_plan
 from sim.faults.recipes import RECIPES
-from sim.faults.switch_draw import CONTROLLERS, draw_switch, is_switch_too
+from sim.faults.switch_draw import CONTROLLERS, GONE_MS, draw_switch, is_switch_too
 
 SEEDS = range(1, 151)
+LATE = (FaultKind.DELAY, FaultKind.NAMESRV_DELAY)
+LATE_MS = 4_000
 
 
 def test_a_plan_comes_back_from_its_file():
@@ -49,3 +51,21 @@ def test_a_seed_of_a_group_has_no_part_of_it():
 
 def test_some_seeds_of_a_campaign_have_such_a_plan_too():
     assert 0.1 * len(SEEDS) < sum(map(is_switch_too, SEEDS)) < 0.3 * len(SEEDS)
+
+
+def test_some_plans_have_a_rare_story():
+    """The leading controller is gone for long, or a slave loses its power as it is let in."""
+    plans = [draw_switch(seed) for seed in range(300)]
+    gone = [
+        plan
+        for plan in plans
+        if any(one.kind is FaultKind.NAMESRV_CRASH and one.for_ms == GONE_MS for one in plan.events)
+    ]
+    late = [
+        plan
+        for plan in plans
+        if any(one.kind in LATE and one.for_ms == LATE_MS for one in plan.events)
+    ]
+    assert 0.03 < len(gone) / len(plans) < 0.15
+    assert 0.03 < len(late) / len(plans) < 0.15
+    assert not set(map(id, gone)) & set(map(id, late))
