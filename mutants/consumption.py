@@ -210,7 +210,7 @@ CONSUMPTION: Final = (
         source="RocketMQ DefaultMQPushConsumerImpl.subscribe: a heartbeat to all brokers at once.",
         plant=patch(
             "ledgermq.client.instance:ClientInstance._heartbeat_loop",
-            ("self._has_news.add(addr)", "pass"),
+            ("self._news_for.add(addr)", "pass"),
         ),
     ),
     Mutant(

@@ -98,8 +98,9 @@ class Health:
         """Look whether the leader is in all routes, some time after all is well.
 
         It registers when it is elected, when a topic has changed, and when a name server that it
-        could not reach can be reached again. That one has ended while it was cut off, and lost all,
-        it hears with its next registration: every half minute, as RocketMQ's. Errors: `Violation`.
+        could not reach can be reached again. A name server that began anew while the leader could
+        not hear it is told with the next regular registration, within half a minute, as RocketMQ's
+        brokers do it; until then it is not judged here. Errors: `Violation`.
         """
         world = self._world
         now_ns, leader = world.loop.now_ns, world.leader()

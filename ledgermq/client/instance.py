@@ -84,7 +84,7 @@ class ClientInstance:
         self._make_heartbeat: Callable[[], HeartbeatData] | None = None
         self._greet = asyncio.Event()
         self._greetings: dict[str, asyncio.Task[None]] = {}
-        self._has_news: set[str] = set()
+        self._news_for: set[str] = set()
         """Brokers that are to be greeted again behind the greeting under way."""
 
     def add_route_listener(self, listener: RouteListener) -> None:
@@ -193,7 +193,7 @@ class ClientInstance:
                     work = functools.partial(self._greet_one, addr)
                     self._greetings[addr] = self.background.spawn(work, f"heartbeat-{addr}")
                 else:
-                    self._has_news.add(addr)
+                    self._news_for.add(addr)
             try:
                 async with timeout(self.config.heartbeat_ms / 1000):
                     await self._greet.wait()
@@ -202,9 +202,9 @@ class ClientInstance:
 
     async def _greet_one(self, addr: str) -> None:
         """Greet a broker, and again if there was news while it was being told."""
-        self._has_news.add(addr)
-        while addr in self._has_news:
-            self._has_news.discard(addr)
+        self._news_for.add(addr)
+        while addr in self._news_for:
+            self._news_for.discard(addr)
             await self.heartbeat(addr)
 
     async def _take_leave(self, *, consumer: bool, drained: Callable[[], bool]) -> None:

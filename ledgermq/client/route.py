@@ -267,7 +267,7 @@ class RouteCache:
             self._addrs = {name: its for name, its in self._addrs.items() if name in named}
             self._told_ns = {name: ns for name, ns in self._told_ns.items() if name in named}
         if changed:
-            _log.info("topic=%s event=route_changed brokers=%s", route.topic, dict(route.brokers))
+            _log.info("topic=%s event=route_changed brokers=%s", route.topic, told)
             self._on_change(frozenset(changed))
         return route
 

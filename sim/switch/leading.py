@@ -2,8 +2,7 @@
 
 Strict about what it calls a majority: all of them without any fault, or all but one that is down or
 stands still while nothing concerns the others. No fault that is drawn cuts links of others than it
-names. Elections take a second or two, connections that end
-are made anew within one.
+names. Elections take a second or two, connections that end are made anew within one.
 Source: docs/adr/0020; dissertation 9.6 (pre-votes must not keep a majority from electing).
 """
 

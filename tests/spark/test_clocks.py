@@ -5,16 +5,20 @@ import pytest
 from chaos.checker import check_history
 from chaos.load import load_history
 from spark.history import open_history
+from spark.job import CHECKS
 from tests.spark.clocks import BEYOND, WITHIN, all_within, declared
 from tests.spark.minimal import write_minimal
 from tests.spark.reports import SPARK_MARKS, alarms, report_of
 
 pytestmark = SPARK_MARKS
+ALL = pytest.param(CHECKS, marks=pytest.mark.further)
+SOME = ["concerned", "all"]
 
 
-def test_what_the_clocks_explain_is_quiet_for_both(session, tmp_path):
+@pytest.mark.parametrize("only", [{check for check, _ in WITHIN.values()}, ALL], ids=SOME)
+def test_what_the_clocks_explain_is_quiet_for_both(session, tmp_path, only):
     run = write_minimal(declared(all_within), tmp_path)
-    report = report_of(session, run, tmp_path, only=[*{check for check, _ in WITHIN.values()}])
+    report = report_of(session, run, tmp_path, only=only)
     assert alarms(report) == {}
     assert check_history(load_history(run)).exit_code == report.verdict.exit_code == 0
 
@@ -30,14 +34,14 @@ def test_without_a_tolerance_all_of_it_is_told_by_both(session, tmp_path):
     }
 
 
-def test_what_no_clock_explains_is_told_by_both(session, tmp_path):
+@pytest.mark.parametrize("only", [{check for check, _ in BEYOND.values()} | {"A45"}, ALL], ids=SOME)
+def test_what_no_clock_explains_is_told_by_both(session, tmp_path, only):
     def spoil(run, messages):
         for _, each in BEYOND.values():
             each(run, messages)
 
     run = write_minimal(declared(spoil), tmp_path)
-    asked = {check for check, _ in BEYOND.values()} | {"A45"}
-    assert set(alarms(report_of(session, run, tmp_path, only=asked))) == {"A45", "A11"}
+    assert set(alarms(report_of(session, run, tmp_path, only=only))) == {"A45", "A11"}
 
 
 def test_odd_tolerance_is_refused(tmp_path):

@@ -14,6 +14,7 @@ from mutants.planting import planted
 from spark import check_history
 from spark import cluster as shipping
 from spark.cluster import ClusterError, Worker, complain, find_master, pack
+from spark.job import CHECKS
 from tests.spark.cluster import check, cluster, make_python
 from tests.spark.generate import (
     HistoryBuilder,
@@ -74,11 +75,16 @@ def anomalies(run):
 
 
 @pytest.mark.timeout(1_200)  # two whole jobs: a minute on two idle cores, seven where others work
-def test_workers_without_our_packages_come_to_the_same_verdict(tmp_path, master, python):
+@pytest.mark.parametrize(
+    "only",
+    [(*PLANTED, "A45", "A48"), pytest.param(CHECKS, marks=pytest.mark.further)],
+    ids=["planted", "all"],
+)
+def test_workers_without_our_packages_come_to_the_same_verdict(tmp_path, master, python, only):
     alone = run_elsewhere(tmp_path, python, "import pyarrow, spark")
     assert "No module named 'spark'" in alone.stderr
     run = spoiled(tmp_path / "run")
-    asked = f"--only={','.join(PLANTED)},A45,A48"
+    asked = f"--only={','.join(only)}"
     there = check(run.as_uri(), master, python, asked)
     assert there.returncode == 1, there.stderr
     found_there = anomalies(run)

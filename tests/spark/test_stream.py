@@ -100,11 +100,12 @@ def test_each_anomaly_is_told_when_it_is_recorded_and_the_verdict_agrees(session
 
 
 @pytest.mark.timeout(900)
-def test_a_clean_run_never_alarms_and_what_is_kept_stays_bounded(session, tmp_path):
+@pytest.mark.parametrize("pieces", [7, pytest.param(10, marks=pytest.mark.further)])
+def test_a_clean_run_never_alarms_and_what_is_kept_stays_bounded(session, tmp_path, pieces):
     """Minutes of the run's time: messages are forgotten, and come again without an alarm."""
     with watched(session, tmp_path) as told:
         kept, oldest = [], None
-        for _ in range(7):
+        for _ in range(pieces):
             messages = told.run.traffic(60, KEPT_NS / S / 3)
             oldest = oldest or messages[0]
             assert told.step() == []

@@ -1,9 +1,10 @@
 """Faults as they are applied: whom they meet, what they do, that they end, what witnesses them."""
 
 import pytest
+from msgspec import structs
 
 from sim.faults.apply import RETRIES, RETRY_MS
-from sim.faults.plan import FaultKind
+from sim.faults.plan import FaultKind, Package
 from sim.inode import PowerLossMode
 from tests.unit.sim.fault_world import FaultWorld, Node, event
 
@@ -198,6 +199,24 @@ def test_slow_links_are_as_fast_as_before_afterwards(make):
     assert found == [
         (usual.base_us, 0.0), (100_000, 0.05), (400_000, 0), (400_000, 0), (usual.base_us, 0.0),
     ]  # fmt: skip
+
+
+def test_what_is_far_from_the_beginning_is_no_fault(make):
+    """What is judged in calm times is judged of those who are far away as well."""
+    far = structs.replace(event("delay", target="n1", base_ms=50), package=Package.FAR)
+    for one, is_calm in ((far, True), (event("delay", target="n1", base_ms=50), False)):
+        world = make(one)
+        nemesis, asked_ms = world.nemesis, 60_000
+        world.run(one.at_ms + 10)
+        assert nemesis.applied[0].status == "active"
+        told = [
+            nemesis.any_ms(asked_ms), nemesis.disturbed_ms(asked_ms),
+            nemesis.touched_ms(["n1"], asked_ms),
+        ]  # fmt: skip
+        assert (told == [0, 0, 0]) is is_calm, told
+        assert nemesis.spares([], 0) is is_calm
+        nemesis.heal_all()
+        assert (nemesis.any_ms(asked_ms) == 0) is is_calm
 
 
 @pytest.mark.parametrize("kind", ["drop", "duplicate", "reorder", "replay", "corrupt"])

@@ -6,6 +6,7 @@ import pytest
 
 from sim.oracles.base import Violation
 from sim.switch.leading import ELECTED_MS, NS_PER_MS, Leading
+from sim.switch.world import SwitchWorld
 
 NAMES = ("ns0", "ns1", "ns2")
 STEP_MS = 250
@@ -68,6 +69,30 @@ def test_two_of_three_have_one_while_the_third_is_gone(how):
     told = judge(world)
     assert "of ns1, ns2, which" in str(told)
     assert told.evidence["node"] == "ns1"
+
+
+def test_of_two_that_lead_the_one_of_the_later_term_counts():
+    """A leader that is cut off goes on for a while and hears nothing of its successor."""
+
+    def node(term, *, leads):
+        return SimpleNamespace(leads=leads, raft=SimpleNamespace(term=term))
+
+    def leader(*nodes):
+        by_name = dict(zip(NAMES, nodes, strict=True))
+        world = SimpleNamespace(namesrvs=lambda: NAMES, _node=by_name.__getitem__)
+        return SwitchWorld.controller(world)
+
+    assert leader(node(1, leads=True), node(2, leads=True), None) == "ns1"
+    assert leader(node(1, leads=True), node(2, leads=False), None) == "ns0"
+    assert leader(node(1, leads=False), None, None) is None
+
+
+def test_fewer_than_a_majority_are_not_judged():
+    for names in (NAMES[:1], NAMES[:2]):
+        world = World()
+        world.namesrvs = lambda names=names: names
+        world.hosts["ns0"].alive = False
+        world.go_on(3 * ELECTED_MS)
 
 
 def test_who_is_alone_elects_nobody():
