@@ -143,7 +143,7 @@ NOBODY: Final = Rules((), {})
 def read_rules(document: object) -> Rules:
     """Return the rules of a document as YAML has it. Errors: `ValueError` says what is wrong."""
     if document is None:
-        document = {}
+        raise BadRules("nothing is in it; a file without accounts says accounts: []")
     if not isinstance(document, dict):
         raise BadRules("keys and values are expected")
     _check_keys(document, _FILE_KEYS, "the file")

@@ -46,9 +46,10 @@ PUBLISHER = AccountKey("publisher", "secret-p")
 
 
 def rules_in(tmp_path: Path, text: str = RULES) -> str:
-    path = tmp_path / "plain_acl.yml"
-    path.write_text(text)
-    path.chmod(0o600)
+    path, beside = tmp_path / "plain_acl.yml", tmp_path / "plain_acl.yml.new"
+    beside.write_text(text)
+    beside.chmod(0o600)
+    beside.replace(path)  # a broker that looks meanwhile reads no half of it
     return str(path)
 
 
@@ -101,9 +102,10 @@ def test_rules_change_by_the_file_and_by_requests(
             version = (await asked(broker, ROOT, 52)).ext_fields["version"]
             assert json.loads(version)["counter"] == 2
 
-            (tmp_path / "plain_acl.yml").write_text("accounts: [ {accessKey: half")
-            await until(lambda: "event=access_not_read" in caplog.text, "the bad file is told")
-            assert (await asked(broker, ROOT, 52)).code == 0, "the rules before go on to count"
+            for half, told in (("accounts: [ {accessKey: half", "line 2"), ("", "nothing is in")):
+                rules_in(tmp_path, half)
+                await until(lambda told=told: told in caplog.text, "the bad file is told")
+                assert (await asked(broker, ROOT, 52)).code == 0, "the rules before count"
             rules_in(tmp_path, RULES.replace("secret-r", "secret-R"))
             changed = AccountKey("rooooot", "secret-R")
             for _ in range(200):
@@ -135,7 +137,7 @@ def test_a_broker_without_access_control_says_so(tmp_path: Path) -> None:
     [
         (None, "No such file"), ("accounts: {", "no YAML, line 2"),
         ("accounts: 7", "a list is expected"), ("#" * 200_000, "larger than"),
-        ("[" * 100_000, "no YAML"),
+        ("[" * 100_000, "no YAML"), ("", "nothing is in it"), ("# none\n", "nothing is in it"),
     ],
 )  # fmt: skip
 def test_no_broker_starts_without_rules_that_can_be_read(

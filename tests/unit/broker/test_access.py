@@ -134,6 +134,7 @@ def test_what_is_no_address_is_refused_and_named(text):
         ({"accounts": [{**RULES["accounts"][1], "topicPerm": []}]}, "unknown key 'topicPerm'"),
         ({"accounts": [RULES["accounts"][0]] * 2}, "stands there twice"),
         ({"globalWhiteRemoteAddresses": ["everywhere"]}, "everywhere"),
+        (None, "nothing is in it"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_without_its_secrets(document, says):
