@@ -10,7 +10,7 @@ from chaos.catalogue.contracts import CONTROLLER
 from chaos.pair_scenarios import both_back, slave_disk_lost
 from chaos.scenario import WORKLOADS, Scenario, Step
 
-ROUND_S = 100.0
+ROUND_S = 115.0
 """About how long the acts of the demo take together."""
 CONSUMER_CRASH_S = 8.0
 ELECTED_S = 20.0
@@ -109,6 +109,27 @@ def controllers_stand_still(name: str, *, hold_s: float = BEHIND_S) -> tuple[Ste
     )
 
 
+def controllers_cut_off(name: str, *, count: int = 2, hold_s: float = BEHIND_S) -> tuple[Step, ...]:
+    """Controllers do not hear each other, and brokers hear them all; the one that leads is hit.
+
+    Two of three: nothing is decided, by none of the three, and the master closes in time. One: it
+    led, so the other two elect another one, and what the former one says counts no more.
+    """
+    cut = f"{name}-controller_isolate"
+    return (
+        Step(do="look"),
+        Step(
+            do="start",
+            name=cut,
+            kind="controller_isolate",
+            parameters={"count": count},
+            after_s=0.5,
+        ),
+        Step(do="stop", name=cut, after_s=hold_s),
+        *_settled(),
+    )
+
+
 def controller_killed(name: str, *, down_s: float = 2.0) -> tuple[Step, ...]:
     """SIGKILL the controller that leads: another one does, and nobody else notices."""
     kill = f"{name}-controller_kill"
@@ -147,8 +168,9 @@ def switch_demo(
         timeline += master_killed(f"{mark}1") + tail_left(f"{mark}2") + link_cut(f"{mark}3")
         timeline += slave_behind(f"{mark}4") + controller_killed(f"{mark}5")
         timeline += controllers_stand_still(f"{mark}6") + master_cut_off(f"{mark}7")
-        timeline += both_back(f"{mark}8", "follower", "leader")
-        timeline += both_back(f"{mark}9", "leader", "follower") + disk_lost(f"{mark}10")
+        timeline += controllers_cut_off(f"{mark}8") + controllers_cut_off(f"{mark}9", count=1)
+        timeline += both_back(f"{mark}10", "follower", "leader")
+        timeline += both_back(f"{mark}11", "leader", "follower") + disk_lost(f"{mark}12")
     return Scenario(
         name="demo",
         mode=CONTROLLER,
@@ -156,7 +178,7 @@ def switch_demo(
         timeline=timeline,
         coverage={
             "kill": 4, "cut": 3, "pause": 1, "wipe": 1, "controller_kill": 1,
-            "controller_pause": 1, "controller_cut": 1,
+            "controller_pause": 1, "controller_cut": 1, "controller_isolate": 2,
         },
         timeline_s_max=400.0 * rounds,
         drain_s=30.0,

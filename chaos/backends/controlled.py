@@ -3,7 +3,7 @@
 Each name server has a controller. Which broker is master is up to them; either takes over when the
 other is gone. The HA link goes through the proxy as that of `LocalPair` does, and so does what a
 broker says to controllers (``n0>c0``): one that is cut off from all of them is dead to them, while
-clients and its slave still reach it. What controllers say to each other does not.
+clients and its slave still reach it. So does what controllers say to each other (``c0>c1``).
 
 Source: docs/replication.md (automatic switch); docs/adr/0020.
 """
@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 
-from chaos.backends.base import ClusterFailed, ClusterSpec, controller_link_names
+from chaos.backends.base import ClusterFailed, ClusterSpec, controller_link_names, link_names
 from chaos.backends.local import INNER_HOST, POLL_S, LocalCluster, Node
 from chaos.backends.pair import FOLLOWS_TIMEOUT_S, LocalPair
 from chaos.backends.ports import HOST, take_ports
@@ -100,16 +100,20 @@ class LocalControlled(LocalPair):
         return False
 
     def _links_of_the_proxy(self) -> list[dict[str, object]]:
-        names = controller_link_names(self.nodes, list(self._controller_ports))
         ports = self._controller_ports
+        names = [*controller_link_names(self.nodes, list(ports)), *link_names(list(ports))]
         return [
             *super()._links_of_the_proxy(),
             *({"name": n, "host": HOST, "port": ports[n.split(">")[1]]} for n in names),
         ]
 
     def _name_server_settings(self, at: int) -> dict[str, str]:
-        peers = ";".join(f"{n}-{HOST}:{port}" for n, port in self._controller_ports.items())
         name = list(self._controller_ports)[at]
+        ports = {
+            n: port if n == name else self._link_ports[f"{name}>{n}"]
+            for n, port in self._controller_ports.items()
+        }
+        peers = ";".join(f"{n}-{HOST}:{port}" for n, port in ports.items())
         return {
             "enableControllerInNamesrv": "true",
             "controllerDLegerPeers": peers,

@@ -62,6 +62,12 @@ KINDS: Final = (
         witness=_WITHHELD, undo=_HEAL, nemesis="controller_cut", needs="controllers",
     ),
     FaultEntry(
+        ids=("N1",), kind="net.controller_isolate",
+        title="controllers see no other one, and brokers reach them; by default two of three",
+        target=Target.CONTROLLERS, witness=_WITHHELD, undo=_HEAL, nemesis="controller_isolate",
+        needs="controllers",
+    ),
+    FaultEntry(
         ids=("N6", "N7"), kind="net.namesrv_delay",
         title="what a broker and a name server say comes late",
         target=Target.NAMESRV, witness="round trips take longer", undo=_HEAL,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chaos.nemesis.base import Fault
 from chaos.nemesis.clients import ClientKill, Storm
-from chaos.nemesis.controllers import cut_controllers
+from chaos.nemesis.controllers import Isolation, cut_controllers
 from chaos.nemesis.disk import damage
 from chaos.nemesis.limits import Descriptors, Starve
 from chaos.nemesis.membership import Remove, Transfer
@@ -199,6 +199,9 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "client_cut": Kind(make=cut_clients, targets=(1, 3), every_link=True),
     "namesrv_cut": Kind(make=cut_name_servers, targets=(1, 3), every_link=True),
     "controller_cut": Kind(make=cut_controllers, targets=(1, 3)),
+    "controller_isolate": Kind(
+        make=Isolation, targets=(0, 0), parameters={"count": Bounds(2, 1, 3)}
+    ),
     "controller_kill": _servers("controller_kill", 1, "SIGKILL"),
     "controller_pause": _servers("controller_pause", 2, "SIGSTOP"),
     "namesrv_kill": _servers("namesrv_kill", 1, "SIGKILL"),

@@ -136,8 +136,7 @@ class ControllerFault(ServerFault):
 
     async def choose(self) -> tuple[str, ...]:
         """Return all, the one that leads at the head."""
-        first = await leading_controller(self._overseen)
-        return tuple(sorted(self._overseen.controllers, key=lambda name: name != first))
+        return await leading_first(self._overseen)
 
     def server_of(self, name: str) -> str:
         """Return the name server that a controller is part of."""
@@ -146,6 +145,12 @@ class ControllerFault(ServerFault):
     async def ask(self, name: str) -> int | None:
         """Return 0 if a controller answers: it says nothing of brokers; None if it does not."""
         return None if await _ask(self._overseen.controllers[name], METADATA) is None else 0
+
+
+async def leading_first(cluster: Overseen) -> tuple[str, ...]:
+    """Return all controllers, the one that leads at the head."""
+    first = await leading_controller(cluster)
+    return tuple(sorted(cluster.controllers, key=lambda name: name != first))
 
 
 async def _ask(address: tuple[str, int], code: int) -> Mapping[str, Any] | None:

@@ -19,7 +19,7 @@ from chaos.decisions import (
 )
 from chaos.demo import demo_of, parser
 from chaos.nemesis import alone
-from chaos.nemesis.controllers import cut_controllers
+from chaos.nemesis.controllers import Isolation, cut_controllers
 from chaos.nemesis.journal import lift
 from chaos.nemesis.servers import of_servers
 from chaos.net.control import ProxyControl
@@ -31,9 +31,12 @@ from chaos.switch_scenarios import switch_demo, switch_disks
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
-from tests.unit.chaos.world import World, lives, setting_of
+from tests.unit.chaos.world import Node, World, lives, setting_of
 
 SPEC = {"nodes": ("n0", "n1"), "group": "broker-a", "mode": CONTROLLER, "name_servers": 3}
+
+
+AMONG = ("c0>c1", "c0>c2", "c1>c0", "c1>c2", "c2>c0", "c2>c1")
 
 
 def settings_of(path):
@@ -46,6 +49,7 @@ def cluster(tmp_path):
     assert isinstance(made, LocalControlled)
     links = (f"{node}>c{at}" for node in made.nodes for at in range(3))
     made._link_ports |= {name: 20_000 + at for at, name in enumerate(links)}
+    made._link_ports |= {name: 20_100 + at for at, name in enumerate(AMONG)}
     for node in made._nodes.values():
         made._write_config(node)
     return made
@@ -67,8 +71,13 @@ def test_no_broker_is_told_what_it_is_and_each_has_links_of_its_own_to_controlle
 def test_each_name_server_is_told_who_the_other_controllers_are(cluster):
     one = cluster._name_server_settings(1)
     assert one["controllerDLegerSelfId"] == "c1"
-    named = [part.partition("-")[0] for part in one["controllerDLegerPeers"].split(";")]
-    assert named == ["c0", "c1", "c2"]
+    peers = dict(part.split("-") for part in one["controllerDLegerPeers"].split(";"))
+    assert list(peers) == ["c0", "c1", "c2"]
+    own = cluster.controllers["c1"][1]
+    assert peers["c1"] == f"127.0.0.1:{own}", "it listens there itself"
+    assert [peers[name] for name in ("c0", "c2")] == ["127.0.0.1:20102", "127.0.0.1:20103"]
+    links = {link["name"]: link for link in cluster._links_of_the_proxy()}
+    assert links["c0>c1"]["port"] == own
 
 
 @pytest.mark.parametrize(
@@ -305,7 +314,7 @@ def test_what_the_journal_has_of_controllers_is_lifted():
     assert with_controllers(body) == set()
 
 
-@pytest.mark.parametrize("make", [cut_controllers, of_servers("controller_kill")])
+@pytest.mark.parametrize("make", [cut_controllers, Isolation, of_servers("controller_kill")])
 def test_without_controllers_such_faults_are_skipped(make):
     with pytest.raises(ClusterFailed, match="no controllers"):
         make(setting_of(World()), **({} if make is cut_controllers else {"count": 1}))
@@ -322,6 +331,59 @@ def test_a_broker_that_is_cut_off_from_controllers_withheld_what_it_said(monkeyp
     fault = cut_controllers(setting_of(world), "n0")
     assert fault.links == names
     assert lives(world, fault)
+
+
+def among_controllers(**about):
+    """Three controllers that talk to each other; the second one leads."""
+    world = Overseers(controllers={f"c{at}": ("h", at) for at in range(3)}, **about)
+    world.counts = {
+        name: {way: {"bytes": 9, "withheld_bytes": 0} for way in ("forward", "backward")}
+        for name in AMONG
+    }
+    world.nodes |= {name: Node() for name in world.controllers}
+    return world
+
+
+@pytest.fixture
+def second_leads(monkeypatch):
+    async def leads(cluster):
+        return "c1"
+
+    monkeypatch.setattr("chaos.nemesis.servers.leading_controller", leads)
+
+
+def test_controllers_that_are_cut_off_hear_no_other_one_and_the_leader_is_hit(second_leads):
+    world = among_controllers()
+    fault = Isolation(setting_of(world), count=1)
+    assert set(fault.undo_entry()["links"]) == set(AMONG)
+    assert lives(world, fault)
+    assert fault.targets == ("c1",)
+    assert set(fault.links) == {"c0>c1", "c1>c0", "c1>c2", "c2>c1"}
+    both = Isolation(setting_of(among_controllers()), count=2)
+    assert lives(both._setting.cluster, both)
+    assert (both.targets, set(both.links)) == (("c1", "c0"), set(AMONG))
+
+
+@pytest.mark.parametrize("broken", ["cut", "heal"])
+def test_controllers_that_still_hear_each_other_or_do_not_again_do_not_count(second_leads, broken):
+    world = among_controllers(broken={broken})
+    if broken == "cut":
+        assert not lives(world, Isolation(setting_of(world), count=2))
+        return
+    with pytest.raises(ClusterFailed, match="nothing passes between c1 and c0 again"):
+        lives(world, Isolation(setting_of(world), count=2))
+
+
+def test_a_leader_that_hears_the_others_is_found_out(second_leads):
+    """One link is left open: what passes there is seen."""
+    world = among_controllers()
+    fault = Isolation(setting_of(world), count=1)
+
+    def opened(world):
+        del world.is_cut["c1>c2"]
+        world.wait()
+
+    assert not lives(world, fault, opened)
 
 
 @pytest.mark.parametrize(("in_sync", "count"), [((1, 2), 0), ((2,), 0), ((1,), 5), ((9,), 5)])
