@@ -24,6 +24,21 @@ CLIENTS: Final = (
         ),
     ),
     Mutant(
+        name="attempts-to-the-last-moment",
+        breaks="The last try of a refused send comes too late for an answer: its end is unknown.",
+        source="An attempt that began a millisecond before the end of the time.",
+        plant=patches(
+            patch(
+                "ledgermq.client.delivery:Delivery._back_off",
+                ("wait_ms + ATTEMPT_MS_MIN > self._left_ms()", "wait_ms >= self._left_ms()"),
+            ),
+            patch(
+                "ledgermq.client.delivery:Delivery.run",
+                ("self._left_ms() < ATTEMPT_MS_MIN", "self._left_ms() <= 0"),
+            ),
+        ),
+    ),
+    Mutant(
         name="client-ok-without-answer",
         breaks="A send whose first answer does not come is reported as stored.",
         source="spec/proof.md 1: whatever follows the first byte and is no answer proves nothing.",

@@ -56,6 +56,7 @@ from mutants.services import SERVICES
 from mutants.serving import SERVING
 from mutants.slaves import SLAVES
 from mutants.slices import SLICES
+from mutants.stalls import STALLS
 from mutants.state import STATE
 from mutants.switch import SWITCH
 from mutants.tools import TOOLS
@@ -128,6 +129,7 @@ _BY_TESTS: Final = (
     *SERVERS,
     *SERVICES,
     *SLAVES,
+    *STALLS,
     *STATE,
     *SWITCH,
     *SYNCED,

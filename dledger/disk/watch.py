@@ -6,10 +6,14 @@ campaign again until the disk has answered.
 Source: spec/proof.md D7; hashicorp/raft 503, etcd 13527, tarantool 9399 (leaders that kept on).
 """
 
-import logging
-from typing import Final, Protocol
+from __future__ import annotations
 
-from dledger.core.model import NodeId
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from dledger.core.model import NodeId
+    from ledgermq.runtime.clock import Clock
 
 _log: Final = logging.getLogger(__name__)
 
@@ -23,11 +27,17 @@ class BusyWorker(Protocol):
 
 
 class DiskWatch:
-    """Watches the workers of one node; looked at once a tick."""
+    """Watches the workers of one node; looked at once a tick.
 
-    def __init__(self, node_id: NodeId, hang_ms: int) -> None:
+    Where the process itself stood still, work may be over that nobody could hear of yet. So a look
+    that comes late by half the limit says nothing, and the next one does.
+    """
+
+    def __init__(self, node_id: NodeId, hang_ms: int, clock: Clock) -> None:
         self._node_id = node_id
         self._hang_ms = hang_ms
+        self._clock = clock
+        self._looked_ms = clock.monotonic_ms()
         self._workers: tuple[BusyWorker, ...] = ()
         self._longest_ms = 0
         self.is_hung = False
@@ -36,9 +46,13 @@ class DiskWatch:
     def start(self, *workers: BusyWorker) -> None:
         """Watch these."""
         self._workers = workers
+        self._looked_ms = self._clock.monotonic_ms()
 
     def look(self) -> bool:
         """Return whether `is_hung` has changed; one log line each time."""
+        looked_ms, self._looked_ms = self._looked_ms, self._clock.monotonic_ms()
+        if self._looked_ms - looked_ms >= self._hang_ms // 2:
+            return False
         waiting_ms = 0
         for worker in self._workers:
             waiting_ms = max(waiting_ms, worker.waiting_ms())

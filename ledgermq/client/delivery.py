@@ -49,6 +49,9 @@ ATTEMPTS_RECORDED_MAX = 100
 """Beyond it, an attempt like the one before it (all certain failures) is merged into that one."""
 
 NS_PER_MS = 1_000_000
+ATTEMPT_MS_MIN = 20
+"""With less time left no further attempt begins: if its answer came too late, the outcome of a send
+that was refused each time would be unknown."""
 
 
 class Reaction(Enum):
@@ -148,7 +151,7 @@ class Delivery:
     async def run(self) -> SendResult:
         """Try until it succeeds; raises ``SendFailed``."""
         while True:
-            if self._last_error is not None and self._left_ms() <= 0:
+            if self._last_error is not None and self._left_ms() < ATTEMPT_MS_MIN:
                 raise self._failure(self._last_error) from self._last_error
             t_start_ns = self._sender.clock.monotonic_ns()
             broker_name, link = "", None
@@ -254,7 +257,7 @@ class Delivery:
         waits_ms = self._sender.config.backoff_ms
         wait_ms = waits_ms[min(self._waits, len(waits_ms) - 1)]
         self._waits += 1
-        if wait_ms >= self._left_ms():
+        if wait_ms + ATTEMPT_MS_MIN > self._left_ms():
             raise self._failure(error) from error
         await asyncio.sleep(wait_ms / 1000)
 
@@ -267,7 +270,10 @@ class Delivery:
             async with timeout(max(left_ms, 1) / 1000):
                 await work
         except TimeoutError as error:
-            raise NoRoute(f"no route of {self._outgoing.topic!r} in the time allowed") from error
+            text = f"no route of {self._outgoing.topic!r} in the time allowed"
+            if self._last_error is not None:
+                text = f"{text}; before: {self._last_error}"
+            raise NoRoute(text) from error
 
     def _left_ms(self) -> int:
         return (self._t_limit_ns - self._sender.clock.monotonic_ns()) // NS_PER_MS

@@ -121,8 +121,11 @@ class Supervisor:
         attempt(name, partial(on_error, error))
 
     def on_error(self, name: str, error: BaseException) -> None:
-        """Take what a task or a timer raised: the end of the process, unless it ends anyway."""
-        if self.stopping:
+        """Take what a task or a timer raised: the end of the process, unless it ends anyway.
+
+        A broken environment (`FatalError`) is told by the exit code also of a process that ends.
+        """
+        if self.stopping and not isinstance(error, FatalError):
             _log.warning("event=task_failed_while_stopping task=%s error=%r", name, error)
             return
         if not isinstance(error, FatalError):

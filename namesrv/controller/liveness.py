@@ -58,6 +58,11 @@ class Liveness:
         ]
         return tuple(one for _, _, one in sorted(living))
 
+    def excuse(self, late_ms: int, now_ms: int) -> None:
+        """Take that nothing could be heard for a while: who was alive before it still is."""
+        for key, heard in self._heard.items():
+            self._heard[key] = heard._replace(at_ms=min(now_ms, heard.at_ms + late_ms))
+
     def expire(self, now_ms: int) -> list[tuple[str, int]]:
         """Forget who was silent for too long; return whom."""
         gone = [

@@ -59,6 +59,7 @@ class Controller:
         self._soon = tasks.alarm("controller", self._turn)
         self._proposals = 0
         self._leads_since_ms: int | None = None
+        self._watched_ms = clock.monotonic_ms()
         self._electing: dict[str, int] = {}
         """Groups for which an election was asked for, and when."""
         self._doubts: dict[str, int] = {}
@@ -208,6 +209,10 @@ class Controller:
     def _watch(self) -> None:
         """Ask for the elections that are due, while it leads."""
         now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - self._watched_ms - WATCH_MS
+        self._watched_ms = now_ms
+        if late_ms > WATCH_MS:  # this process stood still, and has not read what came meanwhile
+            self.liveness.excuse(late_ms, now_ms)
         for name, one in self.liveness.expire(now_ms):
             _log.info("event=replica_gone broker=%s id=%d reason=silent", name, one)
         if not self.leads:

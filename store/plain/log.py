@@ -93,7 +93,7 @@ class PlainLog(PlainView):
         self._on_fatal = on_fatal
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._disk_full = DiskFullGate(config.name, config.disk_full_retry_ms)
-        self._disk_watch = DiskWatch(config.name, config.disk_hang_ms)
+        self._disk_watch = DiskWatch(config.name, config.disk_hang_ms, self._clock)
         self._damaged: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False

@@ -7,6 +7,7 @@ in the next turn: a bounded number, since each takes its part of a millisecond.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from contextlib import suppress
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ledgermq.remoting.transport.limits import ACCEPTED_MAX
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
 
@@ -37,14 +37,19 @@ class Acceptor:
             for one in server.sockets
             if hasattr(one, "fileno")  # those of a simulated network have none
         ]
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], socket.socket] = {}
+        """Who is being taken, and over which socket."""
         self._is_due = False
 
-    def close(self) -> None:
-        """Take no more."""
+    async def close(self) -> None:
+        """Take no more; who is being taken is hung up on."""
         for one in self._listening:
             one.close()
         self._listening = []
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def on_accepted(self) -> None:
         """Take that there was a connection: others may wait behind it."""
@@ -63,8 +68,13 @@ class Acceptor:
     def _serve(self, taken: socket.socket) -> None:
         taken.setblocking(False)  # noqa: FBT003 - a switch of the system's
         task = self._loop.create_task(self._connect(taken))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = taken
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        taken = self._tasks.pop(task)
+        if task.cancelled():  # maybe before its first step, when nobody else has the socket
+            taken.close()
 
     async def _connect(self, taken: socket.socket) -> None:
         try:

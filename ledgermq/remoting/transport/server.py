@@ -116,7 +116,7 @@ class RemotingServer(RequestDispatcher):
             self._second.close()
             self._second = None
         if self._acceptor is not None:
-            self._acceptor.close()
+            await self._acceptor.close()
         if self._sweep is not None:
             self._sweep.cancel()
         tasks = [task for one in self.connections.values() for task in one.tasks]

@@ -1,6 +1,7 @@
 """Sends: results, retries, failover, outcomes."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -16,6 +17,7 @@ from ledgermq.client import (
     SendResult,
     SendStatus,
     TooManyPending,
+    delivery,
 )
 from ledgermq.client.slow_brokers import SlowBrokers
 from ledgermq.remoting.protocol.properties import parse_properties
@@ -218,10 +220,12 @@ def test_a_dead_name_server_is_passed_over():
         (fakes.answer(17, "topic not exist"), Outcome.FAILED, 0),
     ],
 )
-def test_the_outcome_of_a_failed_send(misbehave, outcome, stored):
+def test_the_outcome_of_a_failed_send(misbehave, outcome, stored, monkeypatch):
+    monkeypatch.setattr(delivery, "ATTEMPT_MS_MIN", 1_500)  # a busy machine answers in that
+
     async def body(cluster):
         cluster.replicas[0].misbehave.extend([misbehave] * 100)
-        async with Producer(cluster.config(send_timeout_ms=300)) as producer:
+        async with Producer(cluster.config(send_timeout_ms=1_800)) as producer:
             with pytest.raises(SendFailed) as caught:
                 await producer.send(Message(TOPIC, b"x"))
         assert caught.value.outcome is outcome
@@ -345,6 +349,26 @@ def test_no_route_at_all_is_a_certain_failure():
         assert isinstance(caught.value.__cause__, NoRoute)
 
     run(body)
+
+
+def test_no_attempt_begins_whose_answer_could_not_be_waited_for(monkeypatch):
+    monkeypatch.setattr(delivery, "ATTEMPT_MS_MIN", 1_000)
+
+    async def body(cluster):
+        cluster.replicas[0].misbehave.extend([fakes.not_leader] * 100)
+        async with Producer(cluster.config(send_timeout_ms=1_500)) as producer:
+            begun_ns = time.monotonic_ns()
+            with pytest.raises(SendFailed) as caught:
+                await producer.send(Message(TOPIC, b"x"))
+        begun_ms = [(one.t_start_ns - begun_ns) / 1e6 for one in caught.value.attempts]
+        assert max(begun_ms) < 800, "half a second, and some for a busy machine"
+
+    run(body)
+
+
+def test_an_attempt_that_comes_too_late_is_seen(monkeypatch):
+    with planted(BY_TESTS["attempts-to-the-last-moment"]), pytest.raises(AssertionError):
+        test_no_attempt_begins_whose_answer_could_not_be_waited_for(monkeypatch)
 
 
 def test_a_client_that_is_not_running_refuses():

@@ -6,6 +6,9 @@ from dledger.disk.watch import DiskWatch
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
+HANG_MS = 100
+TICK_MS = 10
+
 
 class Worker:
     """One that has been at it for as long as the test says."""
@@ -17,13 +20,32 @@ class Worker:
         return self.ms
 
 
-def test_a_disk_hangs_from_the_limit_until_it_answers():
-    watch, log, votes = DiskWatch("n0", 100), Worker(), Worker()
+class Clock:
+    """It goes on when the test says."""
+
+    def __init__(self):
+        self.ms = 5_000
+
+    def monotonic_ms(self):
+        return self.ms
+
+
+def looks(at):
+    """What a watch says at each look: ticks before it, how long the two workers have waited."""
+    clock, log, votes = Clock(), Worker(), Worker()
+    watch = DiskWatch("n0", HANG_MS, clock)
+    clock.ms += 60_000  # it is made long before it is started
     watch.start(log, votes)
     told = []
-    for log.ms, votes.ms in ((0, 0), (99, 0), (0, 100), (0, 500), (99, 99), (0, 0)):
+    for ticks, log.ms, votes.ms in at:
+        clock.ms += ticks * TICK_MS
         told.append((watch.look(), watch.is_hung))
-    assert told == [
+    return told
+
+
+def test_a_disk_hangs_from_the_limit_until_it_answers():
+    at = [(1, 0, 0), (1, 99, 0), (1, 0, 100), (1, 0, 500), (1, 99, 99), (1, 0, 0)]
+    assert looks(at) == [
         (False, False), (False, False), (True, True), (False, True), (True, False), (False, False),
     ]  # fmt: skip
 
@@ -31,3 +53,15 @@ def test_a_disk_hangs_from_the_limit_until_it_answers():
 def test_a_watch_that_notices_nothing_is_seen():
     with planted(BY_TESTS["hung-disk-not-noticed"]), pytest.raises(AssertionError):
         test_a_disk_hangs_from_the_limit_until_it_answers()
+
+
+def test_a_process_that_stood_still_does_not_blame_its_disk():
+    """What was under way has ended meanwhile, and is heard of after this look."""
+    assert looks([(1, 5, 0), (300, 3_005, 0), (1, 0, 0)]) == [(False, False)] * 3
+    # It has not ended: the disk hangs.
+    assert looks([(1, 5, 0), (300, 3_005, 0), (1, 3_015, 0)])[-1] == (True, True)
+
+
+def test_a_watch_that_takes_a_stall_for_a_hung_disk_is_seen():
+    with planted(BY_TESTS["stall-taken-for-a-hung-disk"]), pytest.raises(AssertionError):
+        test_a_process_that_stood_still_does_not_blame_its_disk()

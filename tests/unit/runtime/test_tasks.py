@@ -86,6 +86,31 @@ def test_an_error_of_a_timer_takes_the_process_down_and_ends_the_timer(bench, er
     assert fatal is error or ("tick" in fatal.message and fatal.__cause__ is error)
 
 
+async def fails_when_cancelled(error):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise error
+
+
+def ends_by(bench, error):
+    bench.do(bench.supervisor.spawn, "writer", fails_when_cancelled(error))
+    bench.loop.run_for(1)
+    bench.loop.run_until_complete(bench.supervisor.stop())
+    return bench.fatal
+
+
+def test_of_what_fails_while_it_stops_only_a_broken_environment_is_told(bench):
+    assert ends_by(bench, ValueError("x")) == []
+    error = FatalError("fsync failed", 3)
+    assert ends_by(bench, error) == [error]
+
+
+def test_a_failure_that_a_stop_hides_is_seen(bench):
+    with planted(BY_TESTS["fatal-error-of-a-stop-is-lost"]), pytest.raises(AssertionError):
+        test_of_what_fails_while_it_stops_only_a_broken_environment_is_told(bench)
+
+
 async def raises(error):
     await asyncio.sleep(0)
     raise error

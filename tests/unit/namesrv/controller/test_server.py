@@ -1,5 +1,6 @@
 """What a controller says to files that cannot be, and to changes without the key."""
 
+import asyncio
 import inspect
 
 import pytest
@@ -20,6 +21,8 @@ from ledgermq.runtime.rng import SystemRng
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.config import ControllerConfig
+from namesrv.controller.liveness import Heard
+from namesrv.controller.node import WATCH_MS
 from namesrv.controller.server import ControllerServer
 
 KEY = "a key of many characters"
@@ -27,14 +30,15 @@ CLOCK = SystemClock()
 ADMINISTRATION = (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.CLEAN_BROKER_DATA)
 
 
-def start(path):
-    """Start a controller over a path, as far as its files."""
+def start(path, clock=CLOCK):
+    """Start a controller over a path, as far as its files; return it."""
     config = ControllerConfig(
         group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path=str(path),
         bind_address="127.0.0.1",
     )  # fmt: skip
-    server = ControllerServer(config, SecuritySettings(), (CLOCK, RealDisk(), SystemRng(7)), 1)
+    server = ControllerServer(config, SecuritySettings(), (clock, RealDisk(), SystemRng(7)), 1)
     server.controller.start(server._links)
+    return server.controller
 
 
 def test_a_store_path_that_is_a_file_is_told_in_one_line(tmp_path):
@@ -48,6 +52,47 @@ def test_a_journal_that_is_a_directory_is_told_in_one_line(tmp_path):
     (tmp_path / "journal").mkdir()
     with pytest.raises(FatalError, match="journal exists and is not a regular file"):
         start(tmp_path)
+
+
+class SteppedClock(SystemClock):
+    """It goes on when the test says."""
+
+    ms = 50_000
+
+    def monotonic_ms(self):
+        return self.ms
+
+
+def test_a_controller_that_stood_still_takes_nobody_for_dead_before_it_has_listened(tmp_path):
+    """Timers come before what has arrived, so its look is earlier than heartbeats that wait."""
+
+    async def body():
+        clock = SteppedClock()
+        controller = start(tmp_path, clock)
+        liveness = controller.liveness
+        clock.ms += WATCH_MS
+        controller._watch()
+        assert liveness.hear("a", 1, Heard(clock.ms, 3_000, "h:1", 1, 1, 0))
+        clock.ms += 4_000
+        controller._watch()
+        assert liveness.get("a", 1) is not None
+        # From then on it counts what it does not hear.
+        for _ in range(3_000 // WATCH_MS - 2):
+            clock.ms += WATCH_MS
+            controller._watch()
+        assert liveness.get("a", 1) is not None
+        for _ in range(2):
+            clock.ms += WATCH_MS
+            controller._watch()
+        assert liveness.get("a", 1) is None
+        await controller.stop()
+
+    asyncio.run(body())
+
+
+def test_a_controller_that_takes_its_own_stall_for_silence_is_seen(tmp_path):
+    with planted(BY_TESTS["stall-taken-for-silence"]), pytest.raises(AssertionError):
+        test_a_controller_that_stood_still_takes_nobody_for_dead_before_it_has_listened(tmp_path)
 
 
 class Connection:

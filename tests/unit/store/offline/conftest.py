@@ -4,12 +4,8 @@ import shutil
 import tarfile
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests import fixtures
-
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
