@@ -96,7 +96,9 @@ class DLedgerNode(ReplicaView):
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
         self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)
-        self._disk_watch = DiskWatch(config.self_id, config.disk_hang_ms, self._clock)
+        self._disk_watch = DiskWatch(
+            config.self_id, config.disk_hang_ms, config.tick_ms, self._clock
+        )
         self.boot_id = f"{self._rng.randint(0, 2**63 - 1):016x}"
         """A new one for each life of this object; part of every recorded event."""
         self._recorder = Recorder(config, self._disk, self._clock, self.boot_id)

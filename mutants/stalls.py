@@ -13,7 +13,7 @@ STALLS: Final = (
         source="A pause of a virtual machine while a sync was under way.",
         plant=patch(
             "dledger.disk.watch:DiskWatch.look",
-            ("if self._looked_ms - looked_ms >= self._hang_ms // 2:", "if False:"),
+            ("if self._looked_ms - looked_ms >= self._late_ms:", "if False:"),
         ),
     ),
     Mutant(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+TICKS_LATE: Final = 4
+
 
 class BusyWorker(Protocol):
     """A worker that knows how long it has been at it; see `dledger.disk.worker.Worker`."""
@@ -31,11 +33,15 @@ class DiskWatch:
 
     Where the process itself stood still, work may be over that nobody could hear of yet. So a look
     that comes late by half the limit says nothing, and the next one does.
+
+    Args:
+        tick_ms: when a look is due; what comes a few of them later is not late.
     """
 
-    def __init__(self, node_id: NodeId, hang_ms: int, clock: Clock) -> None:
+    def __init__(self, node_id: NodeId, hang_ms: int, tick_ms: int, clock: Clock) -> None:
         self._node_id = node_id
         self._hang_ms = hang_ms
+        self._late_ms = max(hang_ms // 2, TICKS_LATE * tick_ms)
         self._clock = clock
         self._looked_ms = clock.monotonic_ms()
         self._workers: tuple[BusyWorker, ...] = ()
@@ -51,7 +57,7 @@ class DiskWatch:
     def look(self) -> bool:
         """Return whether `is_hung` has changed; one log line each time."""
         looked_ms, self._looked_ms = self._looked_ms, self._clock.monotonic_ms()
-        if self._looked_ms - looked_ms >= self._hang_ms // 2:
+        if self._looked_ms - looked_ms >= self._late_ms:
             return False
         waiting_ms = 0
         for worker in self._workers:

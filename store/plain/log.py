@@ -93,7 +93,9 @@ class PlainLog(PlainView):
         self._on_fatal = on_fatal
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._disk_full = DiskFullGate(config.name, config.disk_full_retry_ms)
-        self._disk_watch = DiskWatch(config.name, config.disk_hang_ms, self._clock)
+        self._disk_watch = DiskWatch(
+            config.name, config.disk_hang_ms, _tick_ms(config), self._clock
+        )
         self._damaged: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False
@@ -331,8 +333,7 @@ class PlainLog(PlainView):
         self._guard(self._flusher.begin)
 
     def _schedule_timer(self) -> None:
-        tick_ms = min(TICK_MS_MAX, self.config.flush_interval_ms, self.config.disk_full_retry_ms)
-        self._timer = self._loop.call_later(tick_ms / 1000, self._on_timer)
+        self._timer = self._loop.call_later(_tick_ms(self.config) / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         if self._running:
@@ -376,3 +377,8 @@ class PlainLog(PlainView):
 
 def _nothing() -> None:
     """Do nothing more."""
+
+
+def _tick_ms(config: PlainLogConfig) -> int:
+    """Return how often a log looks what is due."""
+    return min(TICK_MS_MAX, config.flush_interval_ms, config.disk_full_retry_ms)

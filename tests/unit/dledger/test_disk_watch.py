@@ -30,10 +30,10 @@ class Clock:
         return self.ms
 
 
-def looks(at):
+def looks(at, hang_ms=HANG_MS):
     """What a watch says at each look: ticks before it, how long the two workers have waited."""
     clock, log, votes = Clock(), Worker(), Worker()
-    watch = DiskWatch("n0", HANG_MS, clock)
+    watch = DiskWatch("n0", hang_ms, TICK_MS, clock)
     clock.ms += 60_000  # it is made long before it is started
     watch.start(log, votes)
     told = []
@@ -60,6 +60,10 @@ def test_a_process_that_stood_still_does_not_blame_its_disk():
     assert looks([(1, 5, 0), (300, 3_005, 0), (1, 0, 0)]) == [(False, False)] * 3
     # It has not ended: the disk hangs.
     assert looks([(1, 5, 0), (300, 3_005, 0), (1, 3_015, 0)])[-1] == (True, True)
+
+
+def test_a_limit_of_less_than_a_few_ticks_is_noticed():
+    assert looks([(1, 5, 0), (1, 15, 0), (1, 25, 0)], hang_ms=10)[-1] == (False, True)
 
 
 def test_a_watch_that_takes_a_stall_for_a_hung_disk_is_seen():
