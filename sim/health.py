@@ -220,6 +220,10 @@ class Health:
         """Return when a fault of one of some hosts was on or ended, 0 for never."""
         return self.touched_ms(names, self._world.loop.now_ns // NS_PER_MS) * NS_PER_MS
 
+    def settled_ns(self, name: str) -> int:
+        """Return since when no fault has touched a machine, with some time to settle."""
+        return self.touched_ns((name,)) + SETTLED_NS
+
     def calm_since_ns(self, name: str) -> int | None:
         """Return since when a leader has led and nothing has happened, None if it does not lead."""
         since_ns = self._world.watch.healthy.led_since_ns(name)

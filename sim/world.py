@@ -9,6 +9,7 @@ Source: docs/simulation.md#what-makes-a-run-repeatable; TigerBeetle VOPR.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.controller import BrokerController
@@ -182,7 +183,10 @@ class World(Machines):
         is_sync = options.alone_flush == FlushDiskType.SYNC_FLUSH.value
         ends: dict[str, Listener] = {}
         for name in self.layout.alone:
-            timing = Timing(self.hosts[name].clock.monotonic_ms, options.max_wait_ack_ms)
+            timing = Timing(
+                self.hosts[name].clock.monotonic_ms, options.max_wait_ack_ms,
+                partial(self.health.settled_ns, name),
+            )  # fmt: skip
             end = AloneEnd(self.disk(name), files(), self.findings, timing, is_sync=is_sync)
             ends[name] = end
         return ends

@@ -63,6 +63,8 @@ def _draw_workload(rng: SplitRng) -> Workload:
         queues=rng.split("queues").choice((1, 4)),
         batch_p=rng.split("batches").choice((0.0, 0.3)),
         body_max=rng.split("bodies").choice((128, 1_024, 8_192)),
+        burst_p=rng.split("bursts").choice((0.0, 0.0, 0.2)),
+        burst_max=rng.split("burst max").choice((8, 40)),
         tags=rng.split("tags").chance(0.5),
         compress_over=rng.split("compress").choice((0, 200)),
         delayed=Delayed(share=rng.split("delayed").choice((0.3, 0.8))),

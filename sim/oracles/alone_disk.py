@@ -2,7 +2,8 @@
 
 A loss of power shows an acknowledgement that left too early only if it comes at the wrong moment;
 here it is found when it leaves: under SYNC_FLUSH each record that its ids name would survive a loss
-of power now. What a replicated group acknowledges is committed, and `Durable` judges commits.
+of power now. What a replicated group acknowledges is committed, and `Durable` judges commits. A
+send that is answered late where nothing happens waits for what nobody has begun.
 Source: spec/wire.md 3.3 (ids); spec/disk.md 5.2 (SYNC_FLUSH).
 """
 
@@ -14,6 +15,7 @@ from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.brokers import SENDS, SUCCESS
 from sim.oracles.patience import NAME as HASTE
 from sim.oracles.patience import find_haste
+from sim.oracles.prompt import NAME as SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from sim.oracles.wire import Said, Tap
 
 NAME_DIGITS: Final = 20
+SYNCED_NS: Final = 200_000_000
+"""After so long a message is synced: some hundred times what the disks of runs take for it."""
 OFFSET_DIGITS: Final = 16
 """The last ones of an id, in hexadecimal digits."""
 
@@ -41,6 +45,8 @@ class Timing(NamedTuple):
     now_ms: Callable[[], int]
     """Of its machine, monotonic."""
     limit_ms: int
+    calm_since_ns: Callable[[], int]
+    """Since when nothing has happened to the machine, in the time of the run."""
 
 
 class AloneEnd:
@@ -78,10 +84,17 @@ class AloneEnd:
             found = find_haste(answer, waited_ms, self._timing.limit_ms)
             if found:
                 raise Violation(HASTE, f"a broker alone {found}")
+            self._check_pace(self._timing, request, answer)
         if not self._is_sync or answer.code != SUCCESS or self._disk.has_failed_syncs():
             return
         for text in answer.text("msgId").split(","):
             self._check(text)
+
+    def _check_pace(self, timing: Timing, request: Said, answer: Said) -> None:
+        """A send is answered at once where nothing happens: no sync is forgotten."""
+        waited_ns = answer.at_ns - request.at_ns
+        if waited_ns > SYNCED_NS and request.at_ns >= timing.calm_since_ns():
+            raise Violation(SLOW, f"a broker alone lets a send wait for {waited_ns / 1e6:.0f} ms")
 
     def _check(self, text: str) -> None:
         position = int(text[-OFFSET_DIGITS:], 16)

@@ -55,13 +55,33 @@ def test_a_replica_is_judged_by_its_own_clock(waited_ms):
 def test_so_is_a_broker_alone_however_it_flushes(waited_ms, is_sound, is_sync):
     now = SimpleNamespace(ms=7_000)
     disk = SimpleNamespace(has_failed_syncs=lambda: False)
-    findings, timing = Findings(), Timing(lambda: now.ms, LIMIT_MS)
+    findings, timing = Findings(), Timing(lambda: now.ms, LIMIT_MS, lambda: 0)
     end = AloneEnd(disk, LogFiles("/s", 4096, 0), findings, timing, is_sync=is_sync)
     request = said(310)
     end.on_request(None, request)
     now.ms += waited_ms
     end.on_answer(None, request, said(10))
     assert (findings.first is None) is is_sound
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "calm_since_ms", "is_sound"),
+    [(150, 0, True), (300, 0, False), (300, 7_000, False), (300, 7_001, True)],
+)
+def test_a_broker_alone_to_which_nothing_happens_answers_a_send_at_once(
+    waited_ms, calm_since_ms, is_sound
+):
+    disk = SimpleNamespace(has_failed_syncs=lambda: True)
+    timing = Timing(lambda: 0, LIMIT_MS, lambda: calm_since_ms * 1_000_000)
+    findings = Findings()
+    end = AloneEnd(disk, LogFiles("/s", 4096, 0), findings, timing)
+    request, answer = said(310), said(0)
+    request.at_ns = 7_000 * 1_000_000
+    answer.at_ns = request.at_ns + waited_ms * 1_000_000
+    end.on_request(None, request)
+    end.on_answer(None, request, answer)
+    assert (findings.first is None) is is_sound
+    assert is_sound or "A41 slow while nothing happens" in str(findings.first)
 
 
 def answered_ms():
