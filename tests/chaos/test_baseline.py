@@ -14,6 +14,7 @@ from chaos.view import View
 from ledgermq.runtime.clock import SystemClock
 
 
+@pytest.mark.timeout(900)  # the scenario has a limit of its own; reading and checks follow
 @pytest.mark.slow
 def test_zero_fault_baseline_is_valid(tmp_path):
     run = tmp_path / "run"

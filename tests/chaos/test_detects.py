@@ -26,6 +26,7 @@ SHORT = Scenario(
 )
 
 
+@pytest.mark.timeout(900)  # the scenario has a limit of its own; reading and checks follow
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(("mutant", "verdict"), [(None, "valid"), ("ack-before-quorum", "invalid")])

@@ -32,6 +32,7 @@ def scenario(mode: str) -> Scenario:
     )
 
 
+@pytest.mark.timeout(900)  # the scenario has a limit of its own; reading and checks follow
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "mutant", "verdict", "code"),

@@ -36,6 +36,7 @@ def scenario(act: str) -> Scenario:
     )
 
 
+@pytest.mark.timeout(900)  # the scenario has a limit of its own; reading and checks follow
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "mutant", "verdict"),

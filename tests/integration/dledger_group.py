@@ -9,9 +9,11 @@ from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.listener import DLedgerListener
 from dledger.node import DLedgerNode
+from ledgermq.runtime.clock import SystemClock
 
 LIMIT_S = 20
 SEGMENT = 1 << 16
+NEVER_MS = 1 << 40
 
 
 class Listener(DLedgerListener):
@@ -42,8 +44,28 @@ class Listener(DLedgerListener):
         return True
 
 
+class StoppableClock(SystemClock):
+    """The machine's clock; while it is stopped no tick passes, so that no timer decides."""
+
+    def __init__(self):
+        self.stopped_ms = None
+
+    def stop(self):
+        self.stopped_ms = super().monotonic_ms()
+
+    def go_on(self):
+        self.stopped_ms = None
+
+    def monotonic_ms(self):
+        return super().monotonic_ms() if self.stopped_ms is None else self.stopped_ms
+
+
 class Group:
-    """Some nodes of one group, in this process."""
+    """Some nodes of one group, in this process.
+
+    Where the machine holds a write up, its node goes on leading, unless a test is about that: see
+    `mind_slow_writes`. Elections do not mind a stall: they are counted in ticks.
+    """
 
     listener_class = Listener
     fatal_is_expected = True
@@ -58,6 +80,7 @@ class Group:
             **settings,
         }  # fmt: skip
         self.disks = disks or {}
+        self.clock = StoppableClock()
         self.nodes = {}
         self.listeners = {}
         self.fatal = []
@@ -71,8 +94,9 @@ class Group:
             listener = self.listener_class()
             node = DLedgerNode(
                 self.config(node_id, **other), disk=self.disks.get(node_id),
-                on_fatal=self.fatal.append,
+                clock=self.clock, on_fatal=self.fatal.append,
             )  # fmt: skip
+            node._slow_write_ms = NEVER_MS
             await node.start(listener)
             self.nodes[node_id], self.listeners[node_id] = node, listener
 
@@ -120,6 +144,11 @@ class Group:
         await self.until(
             lambda: all(n.commit_index == leader.end_index for n in self.nodes.values())
         )
+
+    def mind_slow_writes(self):
+        """Have a leader give up leadership after a slow write, as it does in production."""
+        for node in self.nodes.values():
+            node._slow_write_ms = node.config.election_timeout_ms
 
     def files(self, node_id, kind):
         folder = self.path / node_id / kind

@@ -18,6 +18,8 @@ class FaultyDisk(RealDisk):
         self.errors = {}
         self.stalls = {}
         self.counts = {}
+        self.held = 0
+        """How many operations have come to hang so far."""
         self._released = threading.Event()
         self._released.set()
         self._hanging = ()
@@ -51,6 +53,7 @@ class FaultyDisk(RealDisk):
         for fault in [f for f in self.stalls if f[0] == op and fnmatch.fnmatch(path, f[1])]:
             time.sleep(self.stalls.pop(fault))
         if any(kind == op and fnmatch.fnmatch(path, glob) for kind, glob in self._hanging):
+            self.held += 1
             assert self._released.wait(HANG_LIMIT_S), f"{op} {path} was never released"
 
     def open(self, path, *, size):

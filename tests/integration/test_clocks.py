@@ -49,15 +49,21 @@ async def lead(group: Cluster, number: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def stored_ms(group: Cluster, number: int) -> int:
-    """Send a message; return the time that its record says it was stored."""
+async def stored_off_ms(group: Cluster, number: int) -> int:
+    """Send a message; return how far off the time is that its record says it was stored.
+
+    It is right at any time between the request and the answer.
+    """
+    before_ms = SystemClock().wall_ms()
     answer = await group.ask(number, 310, b"body", **send_fields("T"))
+    after_ms = SystemClock().wall_ms()
     assert answer.code == 0, answer.remark
     found = await group.ask(
         number, 11, **pull_fields("T", int(answer.ext_fields["queueOffset"]), suspend_ms=5_000)
     )
     assert found.code == 0, found.remark
-    return decode_records(found.body)[-1].store_timestamp
+    stored_ms = decode_records(found.body)[-1].store_timestamp
+    return stored_ms - min(max(stored_ms, before_ms), after_ms)
 
 
 async def heard(group: Cluster, number: int) -> None:
@@ -75,19 +81,15 @@ async def restart(group: Cluster, number: int, off_ms: int) -> None:
     group.clock = SystemClock()
 
 
-def off_ms(stored: int) -> int:
-    return stored - SystemClock().wall_ms()
-
-
 async def stamped_by_a_wrong_leader(path: Path, wrong_ms: int, wait_s: float = 0) -> int:
     """Return how far from the right time a leader stamps that started with a wrong clock."""
     async with cluster(path, 3) as group:
-        await stored_ms(group, await group.leader())
+        await stored_off_ms(group, await group.leader())
         await restart(group, 1, wrong_ms)
         await heard(group, 1)
         await lead(group, 1)
         await asyncio.sleep(wait_s)
-        found = off_ms(await stored_ms(group, 1))
+        found = await stored_off_ms(group, 1)
         told = await status(group, 1)
         assert abs(told["clock_correction_ms"] + wrong_ms) < SECOND or abs(found) > SECOND
         return found
@@ -97,16 +99,16 @@ async def healed(path: Path) -> list[int]:
     """Return how far off stamps are in a poisoned log: before all clocks are right, and after."""
     async with cluster(path, 3, prepare=_all_wrong) as group:
         leader = await group.leader()
-        found = [off_ms(await stored_ms(group, leader))]
+        found = [await stored_off_ms(group, leader)]
         for number in range(3):
             await restart(group, number, 0)
         leader = await group.leader()
         await heard(group, leader)
-        found.append(off_ms(await stored_ms(group, leader)))
+        found.append(await stored_off_ms(group, leader))
         other = (leader + 1) % 3
         await heard(group, other)
         await lead(group, other)
-        found.append(off_ms(await stored_ms(group, other)))
+        found.append(await stored_off_ms(group, other))
         return found
 
 

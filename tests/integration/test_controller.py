@@ -31,6 +31,7 @@ from namesrv.controller.config import ControllerConfig
 from namesrv.controller.liveness import Heard
 from namesrv.controller.server import ControllerServer
 from tests.integration.controllers import ROOT, TIMEOUT_S, Servers, servers
+from tests.integration.dledger_group import StoppableClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -339,14 +340,14 @@ def test_planted_a_controller_that_others_reach_starts_without_a_key(tmp_path):
         assert config.controller is not None
 
 
-async def alone(folder: Path) -> ControllerServer:
+async def alone(folder: Path, clock: SystemClock) -> ControllerServer:
     """Start the only controller of a group in this process, and wait until it leads."""
     (port,) = take_ports(1)
     config = ControllerConfig(
         group="g", own_id="n0", peers={"n0": f"127.0.0.1:{port}"}, store_path=str(folder),
         bind_address="127.0.0.1",
     )  # fmt: skip
-    machine = SystemClock(), RealDisk(), SystemRng()
+    machine = clock, RealDisk(), SystemRng()
     server = ControllerServer(config, SecuritySettings(), machine, 100)
     await server.start()
     async with asyncio.timeout(TIMEOUT_S):
@@ -360,9 +361,13 @@ def heard(number: int) -> Heard:
     return Heard(now_ms, 10_000, f"h:{number}", number, 1, 100)
 
 
-async def master_soon_after_the_start(folder: Path) -> int:
-    """Return who is master a second after a controller begins to lead; 1 has not been heard."""
-    server = await alone(folder)
+async def master_soon_after_the_start(folder: Path, looks_max: float) -> int:
+    """Return who is master while a controller has just begun to lead; 1 has not been heard.
+
+    The time stands still there: it looks so often whether an election is due.
+    """
+    clock = StoppableClock()
+    server = await alone(folder, clock)
     decide = server.controller.decide
     for number in (1, 2):
         await decide(ApplyId(group="a", cluster="C", id=number, check_code=f"c{number}"))
@@ -374,15 +379,22 @@ async def master_soon_after_the_start(folder: Path) -> int:
         )
     )
     await server.stop()
-    server = await alone(folder)
+    clock.stop()
+    server = await alone(folder, clock)
     server.controller.hear("a", 2, heard(2))
-    await asyncio.sleep(1)
-    master = server.controller.groups["a"].master
+    looks, expire = [], server.controller.liveness.expire
+    server.controller.liveness.expire = lambda now_ms: looks.append(now_ms) or expire(now_ms)
+    groups = server.controller.groups
+    async with asyncio.timeout(TIMEOUT_S):
+        while groups["a"].master != 2 and len(looks) < looks_max:
+            await asyncio.sleep(0.02)
+    master = groups["a"].master
     await server.stop()
     return master
 
 
 def test_who_has_not_been_heard_yet_is_not_taken_for_dead(tmp_path):
-    assert asyncio.run(master_soon_after_the_start(tmp_path / "right")) == 1
+    assert asyncio.run(master_soon_after_the_start(tmp_path / "right", looks_max=10)) == 1
     with planted(BY_TESTS["controller-takes-the-silent-for-dead"]):
-        assert asyncio.run(master_soon_after_the_start(tmp_path / "planted")) == 2
+        found = master_soon_after_the_start(tmp_path / "planted", looks_max=float("inf"))
+        assert asyncio.run(found) == 2

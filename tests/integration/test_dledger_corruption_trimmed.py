@@ -1,6 +1,5 @@
 """A replica whose damaged entries no peer has any more: a peer's snapshot stands for them."""
 
-import asyncio
 import contextlib
 
 import pytest
@@ -88,7 +87,7 @@ async def is_adopted(path, what):
     announced, data = forged(node, what)
     found = []
     node.trimmer.adopt(announced, data, found.append)
-    await asyncio.sleep(0.3)
+    await node._state_worker.drain()  # what was submitted before has run, and been told
     began = node.first_index
     await group.append(10)
     await group.settle()

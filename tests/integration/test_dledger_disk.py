@@ -47,6 +47,15 @@ def others(group, node):
 HANG_MS = 500
 
 
+def watch_closely(node):
+    """Have one disk hang soon: the other ones may take their time, they are real."""
+    node._disk_watch._hang_ms = HANG_MS
+
+
+def watch_as_before(node):
+    node._disk_watch._hang_ms = node.config.disk_hang_ms
+
+
 async def soon(condition, seconds=6.0):
     async with asyncio.timeout(seconds):
         while not condition():
@@ -57,9 +66,7 @@ async def soon(condition, seconds=6.0):
 
 
 async def hung_leader_is_replaced(path, flush=SYNC):
-    async with group_of(
-        path, flush_disk_type=flush, flush_interval_ms=20, disk_hang_ms=HANG_MS
-    ) as group:
+    async with group_of(path, flush_disk_type=flush, flush_interval_ms=20) as group:
         await group.start()
         old = await group.append(20)
         await group.settle()
@@ -67,6 +74,8 @@ async def hung_leader_is_replaced(path, flush=SYNC):
         disk.hang("sync *")
         old.reserve(5)
         index = old.append((b"after",), 5)
+        await soon(lambda: disk.held)  # what was under way before has returned
+        watch_closely(old)
         await soon(lambda: old._raft.state.blocked == "disk_hung")
         assert group.listeners[old.self_id].roles[-1][0] is not Role.LEADER, "pending: unknown"
         await soon(lambda: any(group.nodes[i].is_leader for i in others(group, old)))
@@ -74,6 +83,7 @@ async def hung_leader_is_replaced(path, flush=SYNC):
         assert old.role is Role.FOLLOWER, "it does not campaign while its disk hangs"
         disk.heal()
         await soon(lambda: old._raft.state.blocked is None)
+        watch_as_before(old)
         await group.append(20)
         await group.settle()
         assert old.end_index > index
@@ -89,11 +99,12 @@ def test_leader_whose_disk_hangs_gives_up_leadership_until_it_is_back(tmp_path, 
 
 def test_follower_whose_disk_hangs_costs_nothing(tmp_path):
     async def main():
-        async with group_of(tmp_path, flush_disk_type=SYNC, disk_hang_ms=HANG_MS) as group:
+        async with group_of(tmp_path, flush_disk_type=SYNC) as group:
             await group.start()
             leader = await group.append(10)
             follower = others(group, leader)[0]
             group.disks[follower].hang("sync *", "replace *")
+            watch_closely(group.nodes[follower])
             await group.append(50)
             await soon(lambda: group.nodes[follower]._raft.state.blocked)
             assert await group.append(50) is leader
@@ -105,12 +116,13 @@ def test_follower_whose_disk_hangs_costs_nothing(tmp_path):
 
 def test_vote_that_hangs_does_not_leave_and_nothing_piles_up(tmp_path):
     async def main():
-        async with group_of(tmp_path, disk_hang_ms=HANG_MS) as group:
+        async with group_of(tmp_path) as group:
             await group.start()
             leader = await group.append(10)
             await group.settle()
             for voter in others(group, leader):
                 group.disks[voter].hang("replace *currterm")
+                watch_closely(group.nodes[voter])
             await group.stop(leader.self_id)
             await asyncio.sleep(1.0)
             assert not any(node.is_leader for node in group.nodes.values())
@@ -129,6 +141,7 @@ async def slow_write_ends_a_leadership(path):
         await group.start()
         leader = await group.append(10)
         await group.settle()
+        group.mind_slow_writes()
         listener = group.listeners[leader.self_id]
         known = len(listener.roles)
         group.disks[leader.self_id].stall(0.4, "write *data*")
@@ -155,6 +168,7 @@ def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_l
             await group.start()
             leader = await group.append(10)
             await group.settle()
+            group.mind_slow_writes()
             listener, disk = group.listeners[leader.self_id], group.disks[leader.self_id]
             known = len(listener.roles)
             disk.hang("replace *membership")
@@ -354,7 +368,7 @@ def test_full_disk_refuses_and_recovers_at_every_write(tmp_path, glob, flush):
                 group.disks["n0"].fill(glob)
                 await group.start()
                 node = group.nodes["n0"]
-                await asyncio.sleep(0.3)
+                await soon(lambda: node._persister.is_blocked and not node._appender.accepting)
                 with pytest.raises(DiskFull):
                     node.reserve(10)
             elif glob != "*checkpoint":
@@ -448,13 +462,20 @@ def test_vote_that_meets_a_broken_disk_is_fatal(tmp_path):
     run(main())
 
 
-async def unwritten_vote_elects_nobody(path):
+async def unwritten_vote_elects_nobody(path, campaigns):
+    """Look while the only one that can write its vote down campaigns so often, by its own ticks."""
     async with group_of(path) as group:
         for voter in ("n1", "n2"):
             group.disks[voter].fill("*currterm")
         await group.start()
-        await asyncio.sleep(1.0)
-        assert not any(node.is_leader for node in group.nodes.values())
+        state = group.nodes["n0"]._raft.state
+        enough = campaigns * state.config.election_ticks_max
+
+        def leads():
+            return any(node.is_leader for node in group.nodes.values())
+
+        await group.until(lambda: leads() or state.tick >= enough)
+        assert not leads()
         assert all(node.commit_index == -1 for node in group.nodes.values())
         for disk in group.disks.values():
             disk.heal()
@@ -464,7 +485,7 @@ async def unwritten_vote_elects_nobody(path):
 
 
 def test_vote_that_finds_no_space_does_not_leave_and_is_given_later(tmp_path):
-    run(unwritten_vote_elects_nobody(tmp_path))
+    run(unwritten_vote_elects_nobody(tmp_path, campaigns=3))
 
 
 # Planted bugs
@@ -485,7 +506,7 @@ def test_a_vote_that_leaves_unwritten_is_caught(tmp_path, monkeypatch):
 
     monkeypatch.setattr(HardStateFile, "save", hopeful)
     with pytest.raises(AssertionError):
-        run(unwritten_vote_elects_nobody(tmp_path))
+        run(unwritten_vote_elects_nobody(tmp_path, campaigns=float("inf")))
 
 
 def test_a_read_without_its_crc_is_caught(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from dledger.codec.peer import PeerCodec
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.messages import AppendReply, VoteRequest
 from dledger.errors import NotLeader
+from dledger.peers.rpc import TcpTransport
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
@@ -366,12 +367,36 @@ def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, mo
     assert sum("event=credentials_read" in line for line in lines(caplog)) >= 3
 
 
+async def heard_within(seconds, node, commit_index):
+    """Tell whether a node learns so far within this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            while node.commit_index < commit_index:
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        return False
+    return True
+
+
 SHORT_S = 5
 """So long the certificate of n2 counts: enough for a group to begin with it."""
 
 
-async def works_with_expired(tmp_path, authority):
-    """Tell whether a member with a certificate that has expired is heard; then renew it."""
+def sweeps(monkeypatch):
+    """Have nodes look after their links often; return who has done so, each time."""
+    found, sweep = [], TcpTransport._sweep_requests
+    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
+    monkeypatch.setattr(
+        TcpTransport, "_sweep_requests", lambda self: (found.append(self), sweep(self))
+    )
+    return found
+
+
+async def works_with_expired(tmp_path, authority, looks, wait_s):
+    """Tell whether a member with a certificate that has expired is heard; then renew it.
+
+    ``looks``: what `sweeps` has returned; ``wait_s``: within how long it is heard.
+    """
     identity = node_identity("group", "n2")
     authority.issue(identity, "group-n2", days=SHORT_S / 86_400, renew=False)
     ends = asyncio.get_running_loop().time() + SHORT_S + 1.2
@@ -382,11 +407,13 @@ async def works_with_expired(tmp_path, authority):
     if leader.self_id == "n2":
         await leader.operations.transfer_leadership("n0")
     await asyncio.sleep(max(0, ends - asyncio.get_running_loop().time()))
-    await asyncio.sleep(0.5)  # a few looks
+    looks.clear()
+    await group.until(
+        lambda: all(looks.count(node._transport) > 3 for node in group.nodes.values())
+    )
     await group.append(10)
     leader = await group.leader()
-    await asyncio.sleep(0.3)
-    is_heard = group.nodes["n2"].commit_index == leader.commit_index
+    is_heard = await heard_within(wait_s, group.nodes["n2"], leader.commit_index)
     if not is_heard:  # nor when it dials anew, and nor does a start help
         await group.stop("n2")
         with pytest.raises(FatalError, match="expired"):
@@ -401,17 +428,17 @@ async def works_with_expired(tmp_path, authority):
 def test_an_expired_certificate_ends_links_and_a_new_one_makes_them(
     tmp_path, authority, monkeypatch, caplog
 ):
-    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
-    assert outcome(works_with_expired(tmp_path / "a", authority)) is False
+    looks = sweeps(monkeypatch)
+    assert outcome(works_with_expired(tmp_path / "a", authority, looks, 0.3)) is False
     found = lines(caplog)
     assert any("event=peer_lapsed peer=n2" in x and "expired at" in x for x in found)
     assert any("event=peer_refused" in x and "certificate has expired" in x for x in found)
 
 
 def test_the_planted_bug_keeps_who_has_expired(tmp_path, authority, monkeypatch):
-    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
+    looks = sweeps(monkeypatch)
     with planted(BY_TESTS["lapsed-proof-kept"]):
-        assert outcome(works_with_expired(tmp_path / "b", authority)) is True
+        assert outcome(works_with_expired(tmp_path / "b", authority, looks, 20)) is True
 
 
 async def key_is_exchanged(tmp_path):

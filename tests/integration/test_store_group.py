@@ -150,7 +150,10 @@ def test_all_replicas_have_the_same_queues_and_state(tmp_path):
 
 
 def test_puts_that_wait_at_a_leader_cut_off_become_unknown(tmp_path):
-    """Not failed: whoever leads next may have them; and within one election timeout."""
+    """Not failed: whoever leads next may have them; and within one election timeout.
+
+    That is in ticks of the leader: where the process stands still, hardly any pass.
+    """
 
     async def main():
         peers = free_addresses()
@@ -163,16 +166,21 @@ def test_puts_that_wait_at_a_leader_cut_off_become_unknown(tmp_path):
             for peer, link in replica.node._transport._links.items():
                 if leader.node.self_id in (peer, replica.node.self_id):
                     link.send = lambda *_: None
-        answers = []
-        begin = asyncio.get_running_loop().time()
+        answers, ticks = [], []
+        state = leader.node._raft.state
+        begin = state.tick
+
+        def answered(status, *_):
+            answers.append(status)
+            ticks.append(state.tick - begin)
+
         for _ in range(20):
-            leader.store.writer.put(message(topic="t0"), lambda *answer: answers.append(answer[0]))
+            leader.store.writer.put(message(topic="t0"), answered)
         async with asyncio.timeout(DEADLINE_S):
             while len(answers) < 20:
                 await asyncio.sleep(0.002)
-        spent = asyncio.get_running_loop().time() - begin
         assert answers == [PutStatus.UNKNOWN] * 20
-        assert spent < 0.2 + 0.5, "an election timeout of 20 ticks, and slack"
+        assert max(ticks) <= 20 + 10, "an election timeout, and what was on its way"
         refused = []
         leader.store.writer.put(message(topic="t0"), lambda *answer: refused.append(answer[0]))
         assert refused == [PutStatus.NOT_LEADER]

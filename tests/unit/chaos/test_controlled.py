@@ -110,6 +110,7 @@ class Overseers(World):
     controllers: dict[str, tuple[str, int]] = field(default_factory=dict)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     serves: list[asyncio.Task] = field(default_factory=list)
+    patch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch)
 
     @contextlib.asynccontextmanager
     async def serving(self):
@@ -118,15 +119,22 @@ class Overseers(World):
             server = await asyncio.start_server(self._serve(name), "127.0.0.1", 0)
             servers.append(server)
             self.controllers[name] = server.sockets[0].getsockname()[:2]
+        self._is_asked()
         try:
             yield self
         finally:
+            self.patch.undo()
             for server in servers:
                 server.close()
             await asyncio.sleep(0.01)  # who was accepted in the last moment is among the writers
             for writer in self.writers:
                 writer.transport.abort()
             await asyncio.gather(*self.serves)
+
+    def _is_asked(self):
+        """Have answers waited for briefly only while one is silent: others come, however late."""
+        for module in ("chaos.nemesis.servers", "chaos.decisions"):
+            self.patch.setattr(f"{module}.ASK_S", 0.2 if self.silent else 10.0)
 
     def _serve(self, name):
         async def serve(reader, writer):
@@ -176,15 +184,18 @@ class Overseers(World):
     async def kill_name_server(self, name):
         if "kill" not in self.broken:
             self.silent.add(f"c{name[2:]}")
+            self._is_asked()
 
     async def start_name_server(self, name):
         if "start" not in self.broken:
             self.silent.discard(f"c{name[2:]}")
+            self._is_asked()
             self.known = self.known if "forget" not in self.broken else 0
 
     async def pause_name_server(self, name):
         if "pause" not in self.broken:
             self.silent.add(f"c{name[2:]}")
+            self._is_asked()
 
     async def resume_name_server(self, name):
         pass
@@ -256,12 +267,12 @@ def fault_of(kind, count, **about):
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr("chaos.nemesis.servers.ASK_S", 0.2)
+    """For those that do not come back: it is not waited for long that they do."""
     monkeypatch.setattr("chaos.nemesis.servers.BACK_S", 0.5)
     monkeypatch.setattr("chaos.nemesis.servers.KNOWS_S", 0.5)
 
 
-def test_the_controller_that_leads_is_hit_first(short):
+def test_the_controller_that_leads_is_hit_first():
     assert fault_of("controller_kill", 1) == (True, ("c1",))
     assert fault_of("controller_pause", 2) == (True, ("c1", "c0"))
 
@@ -275,7 +286,7 @@ def test_controllers_that_go_on_or_do_not_come_back_do_not_count(short, kind, br
 
 
 @pytest.mark.parametrize("kind", ["namesrv_kill", "namesrv_pause"])
-def test_name_servers_that_were_silent_and_know_the_brokers_again_count(short, kind):
+def test_name_servers_that_were_silent_and_know_the_brokers_again_count(kind):
     assert fault_of(kind, 1) == (True, ("ns0",))
     assert fault_of(kind, 3) == (True, ("ns0", "ns1", "ns2"))
 
@@ -291,7 +302,7 @@ def test_name_servers_that_go_on_or_come_back_and_know_nobody_do_not_count(short
     assert not fault_of(kind, 2, broken={broken})[0]
 
 
-def test_a_witness_that_asks_for_no_broker_is_found_out(short):
+def test_a_witness_that_asks_for_no_broker_is_found_out():
     with planted(HARNESS_BUGS["name-server-back-without-brokers"]):
         assert fault_of("namesrv_kill", 2, broken={"forget"})[0]
 
@@ -301,7 +312,7 @@ def test_name_servers_that_are_no_processes_of_ours_are_skipped():
         of_servers("namesrv_kill")(setting_of(World()), count=1)
 
 
-def test_controllers_that_did_not_answer_before_do_not_count(short):
+def test_controllers_that_did_not_answer_before_do_not_count():
     assert not fault_of("controller_pause", 1, silent={"c0", "c1", "c2"})[0]
 
 

@@ -8,7 +8,7 @@ import pytest
 from chaos.backends.base import ClusterFailed
 from chaos.nemesis import membership
 from chaos.nemesis.base import Setting
-from chaos.nemesis.clients import Storm
+from chaos.nemesis.clients import COMINGS, Storm
 from chaos.nemesis.journal import lift
 from chaos.nemesis.membership import Remove, Transfer
 from chaos.nemesis.retention import Trim
@@ -221,14 +221,16 @@ class Consumers:
         return self.gets
 
 
-def storm(clients, seconds=0.2):
+def storm(clients):
     async def body():
         given = Setting(cluster=None, probe=None, clock=None, clients=clients)
         fault = Storm(given, stay_ms=10, away_ms=5, role=clients.role)
         await fault.probe_before()
         await fault.apply()
         await fault.probe_during()
-        await asyncio.sleep(seconds)
+        async with asyncio.timeout(30):
+            while fault._gone < COMINGS and not fault._task.done():
+                await asyncio.sleep(0.005)
         await fault.undo()
         await fault.probe_after()
         return fault.witness.effective

@@ -1,7 +1,6 @@
 """Workloads of every kind: who works, and what the history gets of waiting, order and refusals."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -158,24 +157,39 @@ def test_orderly_call_takes_a_moment_and_waits_as_it_says():
     assert hear(spec, message(1, times=1))[0] is ConsumeStatus.CONSUME_SUCCESS
 
 
+class Asleep(SystemClock):
+    """A clock that goes on only while somebody sleeps."""
+
+    now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+
 @pytest.mark.parametrize("mode", ["concurrent", "orderly"])
 def test_each_other_refusal_is_raised_and_long_calls_come_now_and_then(monkeypatch, mode):
+    clock = Asleep()
     monkeypatch.setattr(consumer, "HELD_LONG_S", 0.05)
+    monkeypatch.setattr(consumer, "asyncio", SimpleNamespace(sleep=clock.sleep))
     spec = msgspec.structs.replace(SPEC, mode=mode, fail_every=1, delays_ms=DELAYS_MS)
     notes = Notes()
-    seen = Witnessed(spec, notes, SystemClock())  # type: ignore[arg-type]
+    seen = Witnessed(spec, notes, clock)  # type: ignore[arg-type]
     for _ in range(2):
         status = asyncio.run(seen.listen([message(1)], ConsumeContext(QUEUE)))
         assert status is ConsumeStatus.RECONSUME_LATER
         with pytest.raises(consumer.ListenerFailedError):
             asyncio.run(seen.listen([message(1)], ConsumeContext(QUEUE)))
     assert len(notes.of("acks")) == len(notes.of("deliveries")) == 4
-    took_s = []
+    took_ns = []
     for _ in range(consumer.LONG_EVERY - 4):
-        begun = time.monotonic()
+        begun_ns = clock.now_ns
         asyncio.run(seen.listen([message(1, times=1)], ConsumeContext(QUEUE)))
-        took_s.append(time.monotonic() - begun)
-    assert took_s[-1] >= 0.05
+        took_ns.append(clock.now_ns - begun_ns)
+    assert took_ns[-1] >= 50_000_000
+    assert max(took_ns[:-1]) < 50_000_000
     noted = [row["t_proc_end"] - row["t_proc_begin"] for row in notes.of("deliveries")]
     assert max(noted[:-1]) < 50_000_000
     # What is held by a concurrent listener is on record: a kill leaves no hole in what it got.

@@ -13,9 +13,15 @@ from ledgermq.remoting.protocol.errors import ConnectionLost
 from ledgermq.remoting.protocol.headers import Claim
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from sim.loop import SimLoop
 
 TOPIC = "orders"
 QUEUES = [MessageQueue(TOPIC, "b", number) for number in range(3)]
+
+
+def run(coro):
+    """Run in virtual time, which passes only while everybody waits."""
+    return SimLoop().run_until_complete(coro)
 
 
 class Broker:
@@ -72,7 +78,7 @@ class Member:
             self.broker.claim(self, queue, claim)
 
     async def claim(self, queue, claim):
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)  # where no time passes, who asks without a pause never ends
         return self.broker.claim(self, queue, claim)
 
     async def stored_offset(self, queue):
@@ -116,7 +122,7 @@ async def handed_over(broker, *, delay_s=0.05, claims=True):
 
 def test_a_queue_begins_behind_the_last_commit_of_who_had_it():
     broker = Broker()
-    assert asyncio.run(handed_over(broker)) == 9
+    assert run(handed_over(broker)) == 9
     assert broker.waits
     assert broker.holders[QUEUES[0]].name == "new"
 
@@ -135,7 +141,7 @@ def test_nobody_waits_for_one_that_does_not_let_go_for_longer_than_its_time():
         await old.assignment.stop_pulling()
         await new.assignment.stop_pulling()
 
-    asyncio.run(body())
+    run(body())
 
 
 async def taken_from_one_that_is_stuck(topics=4):
@@ -164,11 +170,11 @@ async def taken_from_one_that_is_stuck(topics=4):
 
 
 def test_one_that_does_not_let_go_is_waited_for_once_not_for_each_topic():
-    took_s, begins = asyncio.run(taken_from_one_that_is_stuck())
+    took_s, begins = run(taken_from_one_that_is_stuck())
     assert HAND_OVER_MS <= took_s * 1000 < 2 * HAND_OVER_MS
     assert begins == 9, "who lets go is waited for still"
     with planted(BY_TESTS["stuck-member-waited-for-again"]):
-        took_s, _ = asyncio.run(taken_from_one_that_is_stuck(2))
+        took_s, _ = run(taken_from_one_that_is_stuck(2))
     assert took_s * 1000 >= 2 * HAND_OVER_MS
 
 
@@ -185,7 +191,7 @@ def test_who_lets_go_says_so_whether_or_not_there_is_something_to_commit(pulled)
         assert broker.holders == {}
         assert broker.offsets[QUEUES[0]] == (6 if pulled else 4)
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_a_commit_keeps_the_claim():
@@ -199,7 +205,7 @@ def test_a_commit_keeps_the_claim():
         assert broker.holders == {QUEUES[0]: member}
         await member.assignment.stop_pulling()
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_a_claim_that_cannot_be_ended_keeps_nobody_from_letting_go():
@@ -216,15 +222,15 @@ def test_a_claim_that_cannot_be_ended_keeps_nobody_from_letting_go():
         await member.hold()
         assert member.assignment.queues == []
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_without_claims_nobody_is_waited_for():
     broker = Broker()
-    assert asyncio.run(handed_over(broker, claims=False)) == 0
+    assert run(handed_over(broker, claims=False)) == 0
     assert broker.asked == []
 
 
 def test_a_member_that_begins_though_the_queue_is_held_is_found_out():
     with planted(BY_TESTS["held-queue-begun-at-once"]):
-        assert asyncio.run(handed_over(Broker())) == 0
+        assert run(handed_over(Broker())) == 0

@@ -50,6 +50,13 @@ async def push(broker, asked: dict[str, str], body: bytes = b"re", sys_flag: int
     return await broker.producers[GROUP].request(command, 1_000)
 
 
+async def answered(broker, producer):
+    """Have a producer greet a broker, and get a reply."""
+    asking = asyncio.ensure_future(producer.request(Message(TOPIC, b"0"), 5_000))
+    assert (await push(broker, await stored_request(broker))).code == 0
+    await asking
+
+
 def test_a_request_returns_its_reply():
     async def body(cluster):
         broker = cluster.replicas[0]
@@ -159,9 +166,10 @@ def waits_no_longer_than_asked() -> None:
     async def body(cluster):
         broker = cluster.replicas[0]
         async with Producer(cluster.config()) as producer:
+            await answered(broker, producer)  # the time is for the send, and not for a connection
             with pytest.raises(NoReply) as late:
-                await producer.request(Message(TOPIC, b"1"), 100)
-            asked = await stored_request(broker)
+                await producer.request(Message(TOPIC, b"1"), 500)
+            asked = await stored_request(broker, 1)
             assert late.value.correlation_id == asked["CORRELATION_ID"]
             assert asked["CORRELATION_ID"] in str(late.value)
             assert late.value.outcome is Outcome.UNKNOWN

@@ -68,6 +68,14 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
+def told_of_reset(consumer):
+    """Return an event that is set once a reset has reached a consumer's queues."""
+    assignment, told = consumer.assignment, asyncio.Event()
+    move = assignment.move
+    assignment.move = lambda offsets: (move(offsets), told.set())
+    return told
+
+
 def committed(cluster, number=0):
     return cluster.group.offsets.get((GROUP, TOPIC, number))
 
@@ -132,8 +140,9 @@ def test_a_reset_drops_what_is_in_hand_and_what_waits(orderly):
             await consumer.wait_joined(5)
             await produce(cluster, 40)
             await until(lambda: len(seen) == 2)
-            for_all = as_map(9, 9, 9, 9)
-            tell_reset(cluster, for_all)
+            told = told_of_reset(consumer)
+            tell_reset(cluster, as_map(9, 9, 9, 9))
+            await told.wait()
             await asyncio.sleep(0.1)
             assert len(seen) == 2
             gate.set()
@@ -154,11 +163,12 @@ async def reset_during_a_commit(cluster):
         await until(lambda: [committed(cluster, n) for n in range(4)] == [5] * 4)
         consumer.pause()
         leader.commits_wait_for = asyncio.Event()
-        held = consumer.assignment.held
+        held, told = consumer.assignment.held, told_of_reset(consumer)
+        begun = leader.count(RequestCode.UPDATE_CONSUMER_OFFSET)
         late = asyncio.gather(*[consumer.assignment._commit(one) for one in held])
-        await asyncio.sleep(0.05)
+        await until(lambda: leader.count(RequestCode.UPDATE_CONSUMER_OFFSET) >= begun + 4)
         tell_reset(cluster, as_map(0, 0, 0, 0))
-        await asyncio.sleep(0.05)
+        await told.wait()
         leader.commits.clear()
         leader.leader = False  # They fail, and are tried again.
         leader.commits_wait_for.set()
@@ -186,8 +196,8 @@ def test_the_fence_of_a_reset_is_what_keeps_older_offsets_out():
         run(body, replicas=1)
 
 
-async def reset_while_taken(cluster):
-    """Reset while the queues' offsets are being asked; returns what the listener gets."""
+async def reset_while_taken(cluster, count):
+    """Reset while offsets are being asked; returns what the listener gets: ``count`` at least."""
     listener = Listener()
     await produce(cluster, 12)
     cluster.group.offsets.update({(GROUP, TOPIC, number): 2 for number in range(4)})
@@ -204,31 +214,36 @@ async def reset_while_taken(cluster):
     consumer.claim = slow
     async with consumer:
         await asking.wait()
+        told = told_of_reset(consumer)
         tell_reset(cluster, as_map(0, 0, 0, 0))
-        await asyncio.sleep(0.05)
+        await told.wait()
         gate.set()
         await consumer.wait_joined(5)
+        await listener.until(count)
         await asyncio.sleep(0.2)
     return listener.seen[TOPIC]
 
 
 def test_a_reset_counts_for_queues_that_are_being_taken():
     async def body(cluster):
-        assert len(await reset_while_taken(cluster)) == 12
+        assert len(await reset_while_taken(cluster, 12)) == 12
 
     run(body)
 
 
 def test_a_reset_that_forgets_queues_being_taken_is_found():
     async def body(cluster):
-        assert len(await reset_while_taken(cluster)) == 4
+        assert len(await reset_while_taken(cluster, 4)) == 4
 
     with planted(BY_TESTS["reset-forgets-what-is-being-taken"]):
         run(body)
 
 
-async def reset_of_a_queue_that_went(cluster):
-    """A reset that counted for a queue being taken, which another member has had since."""
+async def reset_of_a_queue_that_went(cluster, count):
+    """A reset that counted for a queue being taken, which another member has had since.
+
+    Returns how much the listener gets: ``count`` at least.
+    """
     listener = Listener()
     async with consumer_of(cluster, listener) as consumer:
         await consumer.wait_joined(5)
@@ -242,20 +257,21 @@ async def reset_of_a_queue_that_went(cluster):
         assignment._taking.discard(QUEUE)  # It failed, and others took the queue.
         await assignment.change(TOPIC, [one for one in assignment.queues if one != QUEUE])
         await assignment.change(TOPIC, sorted({QUEUE, *assignment.queues}))
+        await listener.until(count)
         await asyncio.sleep(0.2)
         return len(listener.seen[TOPIC])
 
 
 def test_a_reset_is_forgotten_with_the_queue():
     async def body(cluster):
-        assert await reset_of_a_queue_that_went(cluster) == 8
+        assert await reset_of_a_queue_that_went(cluster, 8) == 8
 
     run(body)
 
 
 def test_a_reset_that_outlives_its_queue_is_found():
     async def body(cluster):
-        assert await reset_of_a_queue_that_went(cluster) == 10
+        assert await reset_of_a_queue_that_went(cluster, 10) == 10
 
     with planted(BY_TESTS["reset-remembered-for-ever"]):
         run(body)
