@@ -59,10 +59,15 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str]]] = {
 
 DAMAGED: Final = (
     ResponseCode.SERVICE_NOT_AVAILABLE,
-    "the message is damaged on the disk of this broker and is being fetched from another one, "
-    "try again",
+    "the message is damaged on the disk of this broker; a member of a group fetches it from "
+    "another one: try again",
 )
 """For whatever needs an entry that is not what was written: never the bytes."""
+LOST: Final = (
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    "the message is damaged on the disk of this broker, and nothing repairs it: it is passed over",
+)
+"""For a pull of it from a master, or a broker on its own."""
 
 
 REASON_CHARACTERS_MAX: Final = 1_000

@@ -10,9 +10,11 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from dledger.codec.properties import decode_identity
+from dledger.storage.snapshot_files import NAME as SNAPSHOT
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.runtime.errors import FatalError
 from store.ha.switch.epochs import EPOCH_FILE
+from store.recovery.known import check_log_is_there
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -82,6 +84,24 @@ def check_no_epochs(disk: Disk, config: BrokerConfig) -> None:
             " Set enableControllerMode=true and controllerAddr; to go on without controllers,"
             " remove this file here and at all other brokers of the name"
         )
+
+
+def check_log(disk: Disk, config: BrokerConfig) -> None:
+    """Find out whether a log that was there is gone, of a group or not; see `check_log_is_there`.
+
+    Raises:
+        FatalError: it is.
+    """
+    path = config.store_path
+    if not config.enable_dledger:
+        anew = (
+            f"and this broker is to begin with nothing, move away in {path}, too: consumequeue,"
+            " index, checkpoint, consumequeue.checkpoint, consumequeue.clean, index.checkpoint"
+        )
+        check_log_is_there(disk, path, config.commit_log_directory, anew)
+    elif SNAPSHOT not in _names(disk, config.dledger_directory):  # it may stand for all of the log
+        anew = f"move {path} away as a whole: what the other members have comes back from them"
+        check_log_is_there(disk, path, f"{config.dledger_directory}/data", anew)
 
 
 def check_no_group(disk: Disk, config: BrokerConfig) -> None:

@@ -10,6 +10,8 @@ from ledgermq.remoting.transport.credentials import SecuritySettings
 NODE_ID: Final = re.compile(r"[A-Za-z0-9_]{0,63}[0-9]\Z")
 """What an id of a replica looks like: the number is the broker's, messages bear all of it."""
 ENTRY_HEADER_BYTES: Final = 48
+HOST_CHARACTERS_MAX: Final = 253
+"""Longest name that DNS has."""
 END_RECORD_BYTES: Final = 8
 INDEX_UNIT_BYTES: Final = 32
 SEGMENT_BYTES_MIN: Final = 4096
@@ -24,6 +26,15 @@ class FlushDiskType(Enum):
     of a majority."""
     SYNC_FLUSH = "SYNC_FLUSH"
     """Once ``fdatasync`` has returned; syncs are shared by all entries that wait."""
+
+
+def is_address(address: str) -> bool:
+    """Tell whether a member at ``host:port`` can be dialled."""
+    host, _, port = address.rpartition(":")
+    is_host = 0 < len(host) <= HOST_CHARACTERS_MAX and host.isascii() and host.isprintable()
+    if not is_host or " " in host:
+        return False
+    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
 
 
 @dataclass(frozen=True, kw_only=True)

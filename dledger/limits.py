@@ -38,6 +38,15 @@ TERM_STEP_MAX: Final = Limit(
 INDEX_MAX: Final = Limit(
     1 << 53, "index of an entry", Unit.VALUE, Scope.GROUP, "the message is dropped"
 )
+SNAPSHOT_INDEX_MAX: Final = Limit(
+    INDEX_MAX >> 1, "last entry of a snapshot", Unit.VALUE, Scope.GROUP,
+    "it is not taken, and that is told",
+)  # fmt: skip
+"""What comes behind it has as many indexes again."""
+SNAPSHOT_POSITION_MAX: Final = Limit(
+    1 << 62, "position behind a snapshot", Unit.VALUE, Scope.GROUP,
+    "it is not taken, and that is told",
+)  # fmt: skip
 SNAPSHOT_BYTES_MAX: Final = Limit(
     512 * 1024 * 1024, "snapshot", Unit.BYTES, Scope.GROUP, "it is not taken, and that is told"
 )
@@ -53,6 +62,8 @@ LIMITS: Final = (
     TERM_MAX,
     TERM_STEP_MAX,
     INDEX_MAX,
+    SNAPSHOT_INDEX_MAX,
+    SNAPSHOT_POSITION_MAX,
     SNAPSHOT_BYTES_MAX,
 )
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from dledger.codec.configuration import encode_configuration, encode_configuration_span
-from dledger.config import NODE_ID, DLedgerConfig
+from dledger.config import NODE_ID, DLedgerConfig, is_address
 from dledger.core import membership
 from dledger.core.configuration import Change, ChangeKind, Configuration
 from dledger.core.model import LogIndex, NodeId, Role, Term
@@ -18,7 +18,6 @@ from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.errors import MembershipRefused, OutcomeUnknown
 from dledger.listener import DLedgerListener
-from dledger.peers.link import is_address
 from dledger.peers.rpc import PeerTransport
 from dledger.peers.vouching import Voucher
 from dledger.replica import place_body

@@ -83,6 +83,11 @@ class EntryReader:
         """What stands for the entries that are in the log no more."""
         return self._store.snapshots.meta
 
+    @property
+    def snapshot_path(self) -> str:
+        """Where that snapshot is, or would be."""
+        return self._store.snapshots.path
+
     def snapshot_state(self) -> bytes:
         """Return the state in that snapshot. Errors: `FatalError`: it is damaged."""
         return self._store.snapshots.state()

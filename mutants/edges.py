@@ -86,7 +86,7 @@ EDGES: Final = (
         breaks="At a start queues begin where their checkpoint says, not where the log begins.",
         source="RocketMQ ConsumeQueue.correctMinOffset, called at each recovery.",
         plant=patch(
-            "store.queues.start:LogStart._raise_to",
+            "store.queues.start:LogStart._steps",
             (
                 "            queue.min_offset = max(queue.min_offset, offset)\n",
                 "            pass\n",

@@ -75,8 +75,8 @@ HOSTILE: Final = (
         breaks="Entries are applied while the state before them is being restored.",
         source="docs/adr/0002: all replicas apply the same.",
         plant=patch(
-            "store.dispatch.turns:DispatchTurns._run",
-            ("if self._restoring is not None:", "if False:"),
+            "store.dispatch.turns:DispatchTurns._is_held",
+            ("return self._restoring is not None", "return False"),
         ),
     ),
     Mutant(

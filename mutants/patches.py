@@ -24,6 +24,7 @@ from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.edges import EDGES
 from mutants.elections import ELECTIONS
+from mutants.excuses import EXCUSES
 from mutants.fairness import FAIRNESS
 from mutants.filters import FILTERS
 from mutants.further import FURTHER
@@ -31,6 +32,7 @@ from mutants.groups import GROUPS
 from mutants.harness import HARNESS
 from mutants.hints import HINTS
 from mutants.hostile import HOSTILE
+from mutants.images import IMAGES
 from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
@@ -57,6 +59,7 @@ from mutants.serving import SERVING
 from mutants.slaves import SLAVES
 from mutants.slices import SLICES
 from mutants.stalls import STALLS
+from mutants.starts import STARTS
 from mutants.state import STATE
 from mutants.switch import SWITCH
 from mutants.tools import TOOLS
@@ -65,6 +68,7 @@ from mutants.transactions import TRANSACTIONS
 from mutants.transactions_client import TRANSACTIONS_CLIENT
 from mutants.unwatched import UNWATCHED
 from mutants.wire import WIRE
+from mutants.withheld import WITHHELD
 
 if TYPE_CHECKING:
     from mutants.planting import Mutant
@@ -111,6 +115,7 @@ _BY_TESTS: Final = (
     *FILTERS,
     *HINTS,
     *HOSTILE,
+    *IMAGES,
     *INFLATED,
     *LEFTOVERS,
     *MASTER_SLAVE,
@@ -130,6 +135,7 @@ _BY_TESTS: Final = (
     *SERVICES,
     *SLAVES,
     *STALLS,
+    *STARTS,
     *STATE,
     *SWITCH,
     *SYNCED,
@@ -181,5 +187,7 @@ BY_TESTS: Final[dict[str, Mutant]] = {
 
 ALL: Final[dict[str, Mutant]] = {**MUTANTS, **BY_TESTS}
 
-HARNESS_BUGS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in HARNESS}
+HARNESS_BUGS: Final[dict[str, Mutant]] = {
+    mutant.name: mutant for mutant in (*HARNESS, *WITHHELD, *EXCUSES)
+}
 """Bugs of what runs and judges brokers: their tests plant them, ``demo --break`` has none."""

@@ -7,7 +7,7 @@ import msgspec
 
 from ledgermq.remoting.protocol.bodies import KvTable
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
-from ledgermq.remoting.protocol.tolerant_json import FILE, loads
+from ledgermq.remoting.protocol.tolerant_json import FILE, NOT_DECODED, loads
 from ledgermq.runtime.disk import Disk
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.regular import check_replaced
@@ -40,7 +40,7 @@ class KvConfig:
         try:
             value = loads(data, FILE)["configTable"]
             self._table = msgspec.convert(value, dict[str, dict[str, str]])
-        except (RemoteProtocolError, msgspec.ValidationError, KeyError, TypeError) as error:
+        except (*NOT_DECODED, RemoteProtocolError, KeyError, TypeError) as error:
             raise FatalError(f"kvConfigPath={self._path}: no key-value file: {error}") from error
         self._bytes = sum(
             _bytes_of(namespace, key, value)

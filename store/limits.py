@@ -10,6 +10,10 @@ QUARANTINED_NAMED: Final = Limit(
 SKIPPED_MAX: Final = Limit(
     65_536, "queue offsets skipped at once", Unit.COUNT, Scope.REQUEST, "quarantined"
 )
+QUEUE_STARTS_MAX: Final = Limit(
+    1 << 22, "queues in a snapshot", Unit.COUNT, Scope.GROUP, "it is not taken, and that is told"
+)
+"""They are checked and made one by one; a broker with so many has other troubles."""
 HA_TRANSFER_BYTES_MAX: Final = Limit(
     4 * 1024 * 1024, "one transfer of the HA stream", Unit.BYTES, Scope.CONNECTION, "closed"
 )
@@ -46,6 +50,7 @@ EPOCHS_MAX: Final = Limit(
 LIMITS: Final = (
     QUARANTINED_NAMED,
     SKIPPED_MAX,
+    QUEUE_STARTS_MAX,
     HA_TRANSFER_BYTES_MAX,
     HA_RECORD_BYTES_MAX,
     HA_BEGIN_MAX,

@@ -11,6 +11,7 @@ Source: docs/architecture.md; docs/adr/0018-store-parts.md.
 
 import logging
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from dledger.listener import exit_process
@@ -120,7 +121,9 @@ class MessageStore:
         if keys is not None:
             self.log_start.drop_keys_before = keys.drop_before
         self.checkpoints = Checkpoints(checkpointer, index, self._dispatcher, log)
-        self._agree = partial(self._loading.agree, self._dispatcher, checkpointer, self.log_start)
+        self._maybe_agree = partial(
+            self._loading.agree, self._dispatcher, checkpointer, self.log_start
+        )
         self._turns = DispatchTurns(
             self._dispatcher, self.writer, self._life, self._agree, self._call_soon,
             self._on_progress,
@@ -166,6 +169,7 @@ class MessageStore:
             return
         self._life.end()
         self.writer.close()
+        self.log_start.remove_left()
         await self.checkpoints.finish()
         self._queues.files.close()
 
@@ -224,6 +228,12 @@ class MessageStore:
         self, position: int, starts: "Sequence[QueueStart]", restoring: "Iterator[None]"
     ) -> None:
         """Go on at ``position``, with queues that begin, empty, where ``starts`` say."""
-        self.log_start.install(starts)
+        beginning = self.log_start.install(starts)
         self.checkpoints.forget()
-        self._turns.restart(position, restoring)
+        self._turns.restart(position, chain(beginning, restoring))
+
+    def _agree(self) -> None:
+        """Settle where dispatch begins, if it is not yet; it is held as long as that takes."""
+        steps = self._maybe_agree()
+        if steps is not None:
+            self._turns.hold(steps)

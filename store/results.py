@@ -86,6 +86,9 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = 8
     DAMAGED = 9
     """Ours: the first message wanted is damaged on this disk, and not repaired yet."""
+    LOST = 10
+    """Ours: it is damaged in a log without a group, which nobody repairs. The offset to go on at is
+    its own, as above: who asks says whether to pass it over."""
 
 
 class Boundary(Enum):

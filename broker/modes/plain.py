@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.cluster.guard import Guard
 from broker.cluster.role import MASTER_ID
-from broker.ports import check_no_epochs, check_no_group
+from broker.ports import check_log, check_no_epochs, check_no_group
 from broker.processor.no_group import NoGroup
 from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.state.kinds import StateKind
@@ -31,6 +31,7 @@ from store.plain import PlainLog
 from store.recovery.directory import StoreDirectory, SyncedTimes
 from store.recovery.foreign import take_over
 from store.recovery.foreign_queues import SAFETY_MS
+from store.recovery.known import known_synced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -87,6 +88,7 @@ class PlainMode:
         )
         self._times = SyncedTimes(
             lambda: self.log.synced_timestamp,
+            lambda: self.log.synced_position,
             (lambda: store.checkpoints.index_timestamp) if config.message_index_enable else None,
         )
         store.attach(self.log, self._times, anomalies)
@@ -101,14 +103,18 @@ class PlainMode:
         """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
         check_no_group(self._disk, self._config)
         check_no_epochs(self._disk, self._config)
+        check_log(self._disk, self._config)
 
     def open(self) -> None:
         """Take the directory, and open the log. Errors: `FatalError`."""
         self.credentials.load()
         directory = self._directory
         directory.enter()
-        safe_ms = max(0, directory.times.physic - SAFETY_MS)
-        self.log.open(clean=directory.was_clean, safe_timestamp_ms=safe_ms)
+        self.log.open(
+            clean=directory.was_clean,
+            safe_timestamp_ms=max(0, directory.times.physic - SAFETY_MS),
+            synced=known_synced(directory, self._disk),
+        )
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.cluster.guard import Guard
 from broker.cluster.role import broker_id
-from broker.ports import check_directory, check_peer_port_free
+from broker.ports import check_directory, check_log, check_peer_port_free
 from broker.processor.compact import CompactProcessor
 from broker.processor.membership import MembershipProcessor
 from broker.processor.raft import RaftProcessor
@@ -70,11 +71,12 @@ class RaftMode:
         """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
         await check_peer_port_free(self.log.config.listen_address)
         check_directory(self._disk, self._config.store_path, self._config.self_id)
+        check_log(self._disk, self._config)
 
     def open(self) -> None:
         """Open the log. Errors: `FatalError`."""
         self.log.open()
-        self.log.trimmer.validate_states(state_problem)
+        self.log.trimmer.validate_states(partial(state_problem, self.snapshot))
         self._store.writer.compare_clocks(self.log.clocks)
 
     def load(self) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from broker.answers import (
     DAMAGED,
+    LOST,
     PUT_ANSWERS,
     WritableConnection,
     failed,
@@ -76,7 +77,10 @@ _ANSWERS: Final[dict[GetStatus, int]] = {
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.DAMAGED: DAMAGED[0],
+    GetStatus.LOST: LOST[0],
 }
+_REMARKS: Final = {GetStatus.DAMAGED: DAMAGED[1], GetStatus.LOST: LOST[1]}
+"""Where it is not the name of the status."""
 #: No queue yet, or an empty one: 19 for a pull from its beginning, 21 for any other.
 _EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 
@@ -289,7 +293,7 @@ class PullProcessor:
             self._pulls.found += 1
         else:
             self._pulls.missed += 1
-        return result
+        return _passed_over(result, is_slave=self._is_slave)
 
     def _code(self, pull: HeldPull, result: GetResult) -> int:
         if result.status in _EMPTY:
@@ -316,7 +320,7 @@ class PullProcessor:
                 pull.opaque,
                 pull.serialize_type,
                 code,
-                DAMAGED[1] if result.status is GetStatus.DAMAGED else result.status.name,
+                _REMARKS.get(result.status, result.status.name),
                 result.next_offset,
                 result.min_offset,
                 result.max_offset,
@@ -443,6 +447,18 @@ class PullProcessor:
                 "the consumer's subscription not latest",
             )
         return subscription
+
+
+def _passed_over(result: GetResult, *, is_slave: bool) -> GetResult:
+    """Return where a consumer goes on that asks for a message which nobody repairs: behind it.
+
+    At a slave it stays: the master has written that message, and may have it still.
+    """
+    if result.status is not GetStatus.LOST:
+        return result
+    if is_slave:
+        return msgspec.structs.replace(result, status=GetStatus.DAMAGED)
+    return msgspec.structs.replace(result, next_offset=result.next_offset + 1)
 
 
 def _left_in_place(pull: HeldPull, result: GetResult) -> GetResult:

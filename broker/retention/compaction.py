@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from broker.state.replicated_state import BAD_CONTENT
 from broker.state.snapshot import FIRST_TABLES
 from broker.state.steps import in_turns
-from broker.table_text import documents_of
 from dledger.errors import DamagedEntry
-from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from ledgermq.runtime.errors import FatalError
+from store.queues.start import find_problem_of_starts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from broker.state.snapshot import Snapshot
+    from dledger.core.snapshot import SnapshotMeta
     from dledger.node import DLedgerNode
     from dledger.replicated_log import ReplicatedLog
     from store.message_store import MessageStore
@@ -68,23 +70,23 @@ def decode_image(data: bytes) -> StateImage:
     """Read a state image. Errors: `FatalError`; its bytes are those some broker wrote."""
     try:
         return msgspec.msgpack.decode(data, type=StateImage)
-    except msgspec.MsgspecError as error:
+    except NOT_DECODED as error:
         raise FatalError(f"the snapshot does not hold the state of a broker: {error}") from error
 
 
-def state_problem(data: bytes) -> str:
-    """Return why this is no state of a broker, empty if it is one. Not in the loop."""
+def state_problem(snapshot: Snapshot, data: bytes) -> str:
+    """Return why this is no state of a broker, empty if it is one. Not in the loop.
+
+    What is found to be none when it is taken over has replaced a log by then.
+    """
     try:
-        files = decode_image(data).files
-        for text in files.values():
-            for document in documents_of(text):
-                msgspec.json.decode(document)
+        image = decode_image(data)
     except FatalError as error:
         return error.message
-    except (msgspec.MsgspecError, RemoteProtocolError) as error:
-        return f"a table in it is no JSON: {error}"
-    missing = FIRST_TABLES - files.keys()
-    return f"it lacks {min(missing)}" if missing else ""
+    missing = FIRST_TABLES - image.files.keys()
+    if missing:
+        return f"it lacks {min(missing)}"
+    return find_problem_of_starts(image.queues) or snapshot.find_problem(image.files)
 
 
 class Compactor:
@@ -113,24 +115,42 @@ class Compactor:
         """Return which index all tables include, and where the queues begin; at the start.
 
         ``saved_index``: what the tables on disk include, -1 if they must be made again.
+        Errors: `FatalError`, with the path of the snapshot if that is no state of a broker.
         """
-        snapshot = self._snapshot
-        meta = self._node.reader.snapshot_meta
+        reader = self._node.reader
+        meta = reader.snapshot_meta
         if meta is None:
             return (-1 if self._lacks_tables(-1) else saved_index), []
-        image = decode_image(self._node.reader.snapshot_state())
-        if saved_index < meta.id.last_index:
-            _log.warning(
-                "event=tables_taken_from_the_snapshot saved_index=%d state_index=%d",
-                saved_index,
-                meta.state_index,
+        state = reader.snapshot_state()
+        try:
+            image = decode_image(state)
+            problem = find_problem_of_starts(image.queues)
+            if not problem:
+                saved_index = self._take_tables(meta, image, saved_index)
+        except FatalError as error:
+            problem = error.message
+        except BAD_CONTENT as error:
+            problem = f"a table in it is none: {error}"
+        if problem:
+            raise FatalError(
+                f"{reader.snapshot_path}: {problem}; move the directory away and start with an"
+                " empty one, when the others have everything"
             )
-            snapshot.restore(image.files)
-            saved_index = meta.state_index
-        else:
-            snapshot.fill(image.files)
         last_index = meta.id.last_index
         return (last_index if self._lacks_tables(last_index) else saved_index), image.queues
+
+    def _take_tables(self, meta: SnapshotMeta, image: StateImage, saved_index: int) -> int:
+        """Take what the tables on disk lack; return what all include. Errors: `BAD_CONTENT`."""
+        if saved_index >= meta.id.last_index:
+            self._snapshot.fill(image.files)
+            return saved_index
+        _log.warning(
+            "event=tables_taken_from_the_snapshot saved_index=%d state_index=%d",
+            saved_index,
+            meta.state_index,
+        )
+        self._snapshot.restore(image.files)
+        return meta.state_index
 
     def _lacks_tables(self, before: int) -> bool:
         """Tell whether tables must be made from the log behind an entry, and say so.
@@ -165,6 +185,9 @@ class Compactor:
             starts: list[QueueStart] = []
             if plan is not None:
                 await self._store.log_start.resolve(plan.position)
+                if not self._store.log_start.is_whole:
+                    plan, reason = None, "the queues do not begin where the log does yet"
+            if plan is not None:
                 try:
                     starts = self._store.log_start.queue_starts_at(plan.position)
                 except DamagedEntry as error:

@@ -26,7 +26,7 @@ from broker.state.extras import Extra, difference, with_extra
 from broker.state.snapshot import Capture, Snapshot, joined
 from broker.table_text import documents_of
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
-from ledgermq.remoting.protocol.tolerant_json import FILE, loads
+from ledgermq.remoting.protocol.tolerant_json import FILE, NOT_DECODED, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -163,8 +163,9 @@ class SharedSnapshot(Snapshot):
             return None
         try:
             return msgspec.json.decode(data, type=_Index)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            _log.warning("event=snapshot_index_unreadable file=%s error=%s", INDEX_FILE, error)
+        except NOT_DECODED as error:
+            path = f"{self._directory}/{INDEX_FILE}"
+            _log.warning("event=snapshot_index_unreadable file=%s error=%s", path, error)
             return _Index(NOTHING)
 
     def _load_file(self, name: str) -> int | str:

@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.state.replicated_state import BAD_CONTENT
 from broker.state.steps import at_once, drop_steps
+from broker.table_text import documents_of
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from ledgermq.runtime.regular import KEPT, check_replaced
+from ledgermq.runtime.regular import KEPT, check_link, check_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -101,6 +104,7 @@ class Snapshot:
 
     def _check_replaced(self) -> None:
         """Refuse a directory in which no table could be saved. Errors: `FatalError`, `OSError`."""
+        check_link(self._directory)
         names = (_INDEX_FILE, *self._tables)
         paths = (f"{self._directory}/{name}" for name in names)
         check_replaced(self._disk.size, *paths, suffixes=KEPT)
@@ -112,8 +116,9 @@ class Snapshot:
             return None
         try:
             return msgspec.json.decode(data, type=_AppliedIndex)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            _log.warning("event=snapshot_index_unreadable file=%s error=%s", _INDEX_FILE, error)
+        except NOT_DECODED as error:
+            path = f"{self._directory}/{_INDEX_FILE}"
+            _log.warning("event=snapshot_index_unreadable file=%s error=%s", path, error)
             return None
 
     @property
@@ -168,6 +173,23 @@ class Snapshot:
         exchanges.clear()
         for rows in former:
             yield from drop_steps(rows)
+
+    def find_problem(self, files: Mapping[str, Text]) -> str:
+        """Return why the tables cannot be replaced by ``files``, empty if they can; in any thread.
+
+        Each text is read as `restore_steps` reads it, a slice at a time, and nothing of it is kept.
+        It must be strict JSON: the reader of other dialects is too slow for the loop.
+        """
+        for name, table in self._tables.items():
+            if name not in files:
+                continue
+            try:
+                for document in documents_of(files[name]):
+                    msgspec.json.decode(document)
+                    table.check(document)
+            except BAD_CONTENT as error:
+                return f"its {name} is no table: {error}"
+        return ""
 
     def fill(self, files: Mapping[str, Text]) -> None:
         """Restore the tables that are lacking, as far as there are older texts of them."""

@@ -8,6 +8,7 @@ Source: docs/adr/0002.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,6 +68,14 @@ class ReplicatedTable(ABC):
         yield from ()
         return partial(self._restore_small, bytes(data))
 
+    def check(self, data: bytes) -> None:
+        """Read a text as `restore_steps` does, and change nothing; in any thread.
+
+        So `restore` of a small table sets what it changes, and empties nothing that is there.
+        Errors: those of `restore`.
+        """
+        copy(self).restore(data)
+
     @abstractmethod
     def gauges(self) -> Iterable[Gauge]:
         """Return the limits of the table, and how to count what is used of them."""
@@ -86,6 +95,10 @@ class LargeTable(ReplicatedTable):
     def restore(self, data: bytes) -> None:
         """See `ReplicatedTable`; at once."""
         at_once(self.restore_steps(data))()
+
+    def check(self, data: bytes) -> None:
+        """See `ReplicatedTable`; what would replace the table is thrown away."""
+        at_once(self.restore_steps(data))
 
     @abstractmethod
     def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:

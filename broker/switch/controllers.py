@@ -14,6 +14,7 @@ import msgspec
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import ConnectFailed, RemotingError
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +168,7 @@ def _view(fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> Vi
             members.sync_state_set_epoch,
             number_of(fields.get("olderLog", "0")),
         )
-    except (KeyError, ValueError, RecursionError, msgspec.DecodeError):
+    except (*NOT_DECODED, KeyError, ValueError):
         return None
     numbers = (view.set_epoch, *view.in_sync)
     is_possible = len(view.in_sync) <= _MEMBERS_MAX and min(numbers) >= 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.regular import check_replaced
 
@@ -45,7 +46,7 @@ def load_identity(directory: str, disk: Disk, cluster: str, name: str) -> Identi
         found = msgspec.json.decode(data[:_BYTES_MAX], type=Identity)
     except OSError as error:
         raise FatalError(f"{path} cannot be read: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_DECODED as error:
         raise FatalError(
             f"{path} is damaged: {error}. Restore it; or move the whole directory away, and let"
             " this broker begin anew as a slave"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.modes.lost_end import may_lack_end
 from broker.modes.switched import SwitchedMaster, SwitchedSlave
+from broker.ports import check_log
 from ledgermq.runtime.errors import FatalError
 from store.ha.switch.epoch_file import EpochFile
 from store.ha.switch.epochs import clip
@@ -13,6 +14,7 @@ from store.plain.files import open_segments
 from store.plain.recovery import sound_end
 from store.recovery.directory import StoreDirectory
 from store.recovery.foreign_queues import SAFETY_MS
+from store.recovery.known import known_synced
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -38,6 +40,7 @@ class LogProgress:
         directory = StoreDirectory(config.store_path, disk)
         directory.enter()
         try:
+            check_log(disk, config)
             epochs = EpochFile(config.store_path, disk)
             epochs.load()
             self.may_lack_end = may_lack_end(directory, disk)
@@ -59,7 +62,8 @@ class LogProgress:
             if not self.may_lack_end:
                 return segments.nonzero_end(segments.start)
             safe_ms = max(0, directory.times.physic - SAFETY_MS)
-            return sound_end(segments, log, safe_timestamp_ms=safe_ms)
+            synced = known_synced(directory, self._disk)
+            return sound_end(segments, log, safe_timestamp_ms=safe_ms, synced=synced)
         finally:
             segments.close()
 

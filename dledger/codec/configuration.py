@@ -29,6 +29,7 @@ from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import CorruptEntry
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.message import decode_record
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 _JSON_BEGIN: Final = ord("{")
 
@@ -50,7 +51,7 @@ def decode_configuration(payload: bytes) -> Configuration:
     """Read a payload. Errors: `CorruptEntry`."""
     try:
         configuration = _payload.decode(payload)
-    except msgspec.MsgspecError as error:
+    except NOT_DECODED as error:
         raise CorruptEntry(f"no configuration: {error}") from error
     if not configuration.voters:
         raise CorruptEntry("a configuration without voters")
@@ -102,4 +103,7 @@ def encode_membership(entries: tuple[ConfigEntry, ...]) -> bytes:
 
 def decode_membership(data: bytes) -> tuple[ConfigEntry, ...]:
     """Read ``membership``. Errors: `ValueError`."""
-    return tuple(_file.decode(data).entries)
+    try:
+        return tuple(_file.decode(data).entries)
+    except NOT_DECODED as error:
+        raise ValueError(str(error)) from error

@@ -26,6 +26,7 @@ import msgspec
 from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.model import LogIndex, SnapshotId, Term
 from dledger.core.snapshot import SnapshotMeta
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 MAGIC: Final = b"LMQS"
 VERSION: Final = 1
@@ -116,7 +117,7 @@ def _encode_configuration(entry: ConfigEntry) -> bytes:
 def _decode_configuration(data: bytes) -> ConfigEntry:
     try:
         found = msgspec.json.decode(data, type=_Place)
-    except msgspec.MsgspecError as error:
+    except NOT_DECODED as error:
         raise ValueError(f"no configuration: {error}") from error
     configuration = Configuration(found.voters, found.learners, found.version, found.removed)
     return ConfigEntry(found.index, found.term, configuration)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from dledger.codec.handshake import Buffers, Dialler, NotProven, Sealer, check_welcome
-from dledger.config import DLedgerConfig
+from dledger.config import DLedgerConfig, is_address
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
 from dledger.errors import CorruptEntry
@@ -22,8 +22,6 @@ from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 
-HOST_CHARACTERS_MAX: Final = 253
-"""Longest name that DNS has."""
 CONNECT_TIMEOUT_S: Final = 1.0
 USER_TIMEOUT_MS: Final = 1500
 """A connection whose bytes nobody acknowledges for so long is given up and dialled anew: after a
@@ -221,15 +219,6 @@ def set_options(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-
-
-def is_address(address: str) -> bool:
-    """Tell whether `split_address` takes it."""
-    host, _, port = address.rpartition(":")
-    is_host = 0 < len(host) <= HOST_CHARACTERS_MAX and host.isascii() and host.isprintable()
-    if not is_host or " " in host:
-        return False
-    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
 
 
 def split_address(address: str) -> tuple[str, int]:

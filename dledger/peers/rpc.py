@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from dledger.codec.handshake import NotProven
 from dledger.codec.peer import Hello, Misaddressed, PeerCodec
-from dledger.config import DLedgerConfig
+from dledger.config import DLedgerConfig, is_address
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
 from dledger.limits import (
@@ -29,7 +29,7 @@ from dledger.limits import (
 )
 from dledger.peers.door import Door, Mode
 from dledger.peers.inbound import Inbound
-from dledger.peers.link import Link, is_address, split_address
+from dledger.peers.link import Link, split_address
 from dledger.peers.tls_listener import TlsListener
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.frame import Frame

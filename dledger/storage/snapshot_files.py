@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.codec.entry import HEADER_BYTES
 from dledger.codec.snapshot import decode_head, decode_snapshot
-from dledger.config import NODE_ID
+from dledger.config import NODE_ID, is_address
 from dledger.core.configuration import FORMER_MAX, Configuration
-from dledger.core.model import SnapshotId
+from dledger.core.model import NO_INDEX, SnapshotId
 from dledger.core.snapshot import SnapshotMeta, StageWork
+from dledger.limits import INDEX_MAX, SNAPSHOT_INDEX_MAX, SNAPSHOT_POSITION_MAX, TERM_MAX
 from ledgermq.runtime.disk import Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
@@ -37,6 +38,8 @@ PART_NAME: Final = "snapshot.part"
 MARKER_NAME: Final = "snapshot.install"
 MEMBERS_MAX: Final = 64
 """The most members of a group; a snapshot that names more is refused."""
+ADDRESS_SHOWN: Final = 100
+"""Characters of a bad address that a log line has."""
 
 
 class Staged(NamedTuple):
@@ -65,6 +68,11 @@ class SnapshotFiles:
         """What the snapshot in force says of itself; None if there is no snapshot."""
         self.validator: Callable[[bytes], str] = lambda _state: ""
         """Says what is wrong with a state, for whoever uses the log; not called in the loop."""
+
+    @property
+    def path(self) -> str:
+        """Where the one that counts is."""
+        return self._path
 
     def load(self) -> SnapshotMeta | None:
         """Read what is there. Errors: `FatalError` when it is damaged."""
@@ -196,10 +204,16 @@ class SnapshotFiles:
 
 def find_problem(meta: SnapshotMeta, segment_bytes: int) -> str:
     """Return what cannot be true of a snapshot that a peer sends, empty for nothing."""
-    entry = meta.configuration
-    if meta.position < (meta.id.last_index + 1) * HEADER_BYTES or meta.position % segment_bytes:
-        return f"entry {meta.id.last_index} cannot end before position {meta.position}"
-    if not entry.index <= meta.id.last_index or entry.term > meta.id.last_term:
+    entry, last = meta.configuration, meta.id
+    is_room = last.last_index <= SNAPSHOT_INDEX_MAX and meta.position <= SNAPSHOT_POSITION_MAX
+    if not is_room or meta.state_index > INDEX_MAX or last.last_term > TERM_MAX:
+        return (
+            f"nothing can follow entry {last.last_index} of term {last.last_term} at position"
+            f" {meta.position}, with the state of entry {meta.state_index}"
+        )
+    if meta.position < (last.last_index + 1) * HEADER_BYTES or meta.position % segment_bytes:
+        return f"entry {last.last_index} cannot end before position {meta.position}"
+    if not (NO_INDEX <= entry.index <= last.last_index and 0 <= entry.term <= last.last_term):
         return f"its configuration is of entry {entry.index} and term {entry.term}"
     return find_problem_of_members(entry.configuration)
 
@@ -210,6 +224,11 @@ def find_problem_of_members(found: Configuration) -> str:
         return f"it has {len(found.voters)} voters and {len(found.learners)} learners"
     if found.voters.keys() & found.learners.keys() or not all(map(NODE_ID.match, found.members)):
         return f"its members are {', '.join(found.members)}"
+    bad = [address for address in found.members.values() if not is_address(address)]
+    if bad:
+        return f"one of its members is at {bad[0][:ADDRESS_SHOWN]!r}"
+    if not 0 <= found.version <= INDEX_MAX:
+        return f"it is version {found.version}"
     former = found.former
     if len(former) > FORMER_MAX or found.members.keys() & set(former):
         return f"it has {len(former)} former members"

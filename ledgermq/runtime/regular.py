@@ -29,6 +29,28 @@ def check_link(path: str) -> None:
         raise FatalError(f"{path} is a link to nothing")
 
 
+def check_directories(directory: str, is_ours: Callable[[str], bool]) -> list[str]:
+    """Refuse what stands in a directory where one of ours must be; return the names of these.
+
+    ``is_ours`` tells which names matter. A link to a directory is one. Nothing is opened.
+    Errors: `FatalError`; `OSError`.
+    """
+    check_link(directory)
+    found: list[str] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if is_ours(entry.name):
+                    if not entry.is_dir():
+                        raise FatalError(
+                            f"{entry.path} exists and is not a directory: move it away"
+                        )
+                    found.append(entry.name)
+    except FileNotFoundError:
+        pass
+    return found
+
+
 def check_small(fd: int, path: str) -> None:
     """Close ``fd`` and refuse what is no file, or too large to be read. Errors: `FatalError`."""
     try:

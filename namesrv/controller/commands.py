@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from namesrv.controller.limits import (
     COMMAND_BYTES_MAX,
     EPOCH_MAX,
@@ -160,5 +161,5 @@ def decode_command(data: bytes) -> Command:
         if version != COMMAND_VERSION:
             raise BadCommand(f"version {version}, and this build knows {COMMAND_VERSION}")
         return msgspec.json.decode(data, type=_Encoded).command
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_DECODED as error:
         raise BadCommand(str(error)) from error

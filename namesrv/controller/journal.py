@@ -31,6 +31,7 @@ from typing import Any, Final
 import msgspec
 from pysyncobj.journal import Journal
 
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from ledgermq.runtime.disk import Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.regular import check_replaced
@@ -335,7 +336,7 @@ def _read_vote(disk: Disk, path: str) -> _Vote:
         return _Vote(1, 0, None)
     try:
         vote = msgspec.json.decode(data, type=_Vote)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_DECODED as error:
         raise FatalError(f"{path}: no vote of a controller: {error}") from error
     if vote.version != 1 or not 0 <= vote.term <= PLACE_MAX:
         raise FatalError(f"{path} has version {vote.version}, term {vote.term}: no vote{_LOST}")

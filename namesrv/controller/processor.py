@@ -14,6 +14,7 @@ from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import decode_header
 from ledgermq.remoting.protocol.limits import Int64
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from ledgermq.remoting.transport.requests import Permission, serves
 from ledgermq.runtime.clock import Clock
 from namesrv.controller.commands import (
@@ -424,5 +425,5 @@ def _body(request: RemotingCommand, kind: Any) -> Any:  # noqa: ANN401 - whateve
     """Return the body, None if it is none of that kind."""
     try:
         return msgspec.json.decode(request.body or b"[]", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_DECODED:
         return None

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from ledgermq.runtime.disk import Disk
 from ledgermq.runtime.errors import FatalError
 from namesrv.controller.state import BadState, Groups, decode_state, encode_state
@@ -61,7 +62,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     try:
         found = msgspec.msgpack.decode(body, type=Snapshot)
         found.groups  # noqa: B018 - checks it
-    except (msgspec.DecodeError, BadState) as error:
+    except (*NOT_DECODED, BadState) as error:
         raise BadSnapshot(str(error)) from error
     if found.last.index != found.before.index + 1 or found.last.term < found.before.term:
         raise BadSnapshot("its two entries do not follow each other")

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from namesrv.controller.limits import (
     EPOCH_MAX,
     GROUPS_MAX,
@@ -117,7 +118,7 @@ def decode_state(data: bytes) -> Groups:
         raise BadState(f"{len(data)} bytes, more than {STATE_BYTES_MAX}")
     try:
         found = msgspec.json.decode(data, type=_Encoded)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_DECODED as error:
         raise BadState(str(error)) from error
     if found.version != STATE_VERSION:
         raise BadState(f"version {found.version}, and this build knows {STATE_VERSION}")

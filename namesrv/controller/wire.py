@@ -19,6 +19,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from namesrv.controller.commands import BadCommand, decode_command
 from namesrv.controller.limits import (
     COMMAND_BYTES_MAX,
@@ -152,7 +153,7 @@ def decode(data: bytes) -> Envelope:
         raise BadMessage(f"{len(data)} bytes, more than {MESSAGE_BYTES_MAX}")
     try:
         found = msgspec.msgpack.decode(data, type=Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         raise BadMessage(str(error)) from error
     if found.version != WIRE_VERSION:
         raise BadMessage(f"version {found.version}, and this build knows {WIRE_VERSION}")

@@ -41,8 +41,10 @@ class DispatchTurns:
         self._on_progress = on_progress
         self._committed = 0
         self._scheduled = False
-        self._restoring: Iterator[None] | None = None
+        self._restoring: Iterator[object] | None = None
         """What is left of a restore under way."""
+        self._waits = False
+        """Whether that waits for space on the disk."""
 
     @property
     def applied(self) -> int:
@@ -66,33 +68,56 @@ class DispatchTurns:
 
     def resume(self) -> None:
         """Go on with what was left: a disk was full, an entry damaged, or it was too little."""
-        if not self._scheduled and self._dispatcher.applied_end < self._committed:
+        if self._waits and self._restoring is not None:
+            self._waits = False
+            self._restore(self._restoring)
+        elif not self._scheduled and self._dispatcher.applied_end < self._committed:
             self._run()
 
-    def restart(self, position: int, restoring: "Iterator[None]") -> None:
+    def restart(self, position: int, restoring: "Iterator[object]") -> None:
         """Go on at ``position``: a snapshot stands for all that was dispatched before.
 
-        ``restoring``: the steps that restore its state; the first is done now.
+        ``restoring``: the steps that restore its state, see `hold`.
         """
         self._dispatcher.restart(position)
         self._committed = position
-        self._restoring = restoring
-        self._restore(restoring)
+        self.hold(restoring)
+        if not self._is_held():
+            self.resume()
 
-    def _restore(self, steps: "Iterator[None]") -> None:
-        """Do the next step, unless another snapshot has come since."""
-        if steps is not self._restoring:
-            return
-        for _ in steps:
-            self._soon(partial(self._life.guard, partial(self._restore, steps)))
+    def hold(self, steps: "Iterator[object]") -> None:
+        """Dispatch nothing before these steps are done, each in a turn; the first is done now.
+
+        One that is True waits for space: the next one is done once something could be written.
+        """
+        self._restoring, self._waits = steps, False
+        self._step(steps)
+
+    def _step(self, steps: "Iterator[object]") -> None:
+        for waits in steps:
+            if waits is True:
+                self._waits = True
+            else:
+                self._soon(partial(self._life.guard, partial(self._restore, steps)))
             return
         self._restoring = None
-        self.resume()
+
+    def _restore(self, steps: "Iterator[object]") -> None:
+        """Do the next step, unless another snapshot has come since."""
+        if steps is self._restoring:
+            self._step(steps)
+            if not self._is_held():
+                self.resume()
+
+    def _is_held(self) -> bool:
+        return self._restoring is not None
 
     def _run(self) -> None:
-        if self._restoring is not None:
+        if self._is_held():
             return
         self._begin()
+        if self._is_held():
+            return
         more = self._dispatcher.run(self._committed)
         self._writer.maybe_open(self._dispatcher.applied_end)
         if more:

@@ -157,8 +157,8 @@ class SlaveLink(asyncio.BufferedProtocol):
         if position < log.first_position:
             raise BadStream(
                 f"it has the log up to {position}, and this one begins at {log.first_position}: it"
-                " was away for longer than messages are kept; move its commitlog, consumequeue and"
-                " index away to let it begin anew"
+                " was away for longer than messages are kept; move its commitlog, consumequeue,"
+                " index and the checkpoints away to let it begin anew"
             )
         return position
 

@@ -211,7 +211,7 @@ class HaSlave:
         self._tell(
             f"{self._address} sends nothing from position {position} on, where this log goes on:"
             " its log ends before, or it has deleted that. To give up this log, stop this"
-            " broker and move its commitlog, consumequeue and index away"
+            " broker and move its commitlog, consumequeue, index and the checkpoints away"
         )
 
     async def run(self) -> None:

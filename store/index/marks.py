@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from dledger.mark import LogMark
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 INDEX_FILE: Final = "index.checkpoint"
 
@@ -59,5 +60,5 @@ def maybe_decode_mark(data: bytes) -> IndexMark | None:
         return None
     try:
         return msgspec.json.decode(payload, type=IndexMark)
-    except msgspec.DecodeError:
+    except NOT_DECODED:
         return None

@@ -243,5 +243,10 @@ def check_queue_files(queues: Queues, findings: Findings) -> None:
                     Part.QUEUE, "gap", info.path, None, f"no file for {expected}", REMEDY
                 )
             expected = info.base + queues.file_bytes
+    for path in queues.in_the_way:
+        findings.damage(
+            Part.QUEUE, "in the way", path, None, "no directory, and queues may have to lie there",
+            "a broker refuses to start: move it away",
+        )  # fmt: skip
     for path in queues.strangers:
         findings.note(Part.QUEUE, "stranger", path, "no queue file; left alone")

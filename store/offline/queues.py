@@ -5,11 +5,13 @@ Nothing is believed: names, sizes and units may be anything. Source: spec/disk.m
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from store.layout import GAP_UNIT, LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 from store.offline.bytes_row import BlockCache, ByteRow
 from store.offline.files import directories_in, names_in, read_row
+from store.queues.names import may_be_queue, may_be_topic
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tags code."""
@@ -98,17 +100,26 @@ class Queues:
         self.by_key: dict[QueueKey, Queue] = {}
         self.strangers: list[str] = []
         """Paths below the directory that are no queue's."""
+        self.in_the_way: list[str] = []
+        """Paths where a queue would lie, were there not something else: a broker refuses them."""
         sizes: Counter[int] = Counter()
         topics = directories_in(directory)
-        self.strangers += [f"{directory}/{n}" for n in names_in(directory) if n not in topics]
+        self._sort_out(directory, topics, may_be_topic)
         for topic in topics:
             ids = directories_in(f"{directory}/{topic}")
-            others = [name for name in names_in(f"{directory}/{topic}") if name not in ids]
-            self.strangers += [f"{directory}/{topic}/{name}" for name in others]
+            self._sort_out(f"{directory}/{topic}", ids, may_be_queue)
             for name in ids:
                 self._add(topic, name, sizes)
         self.file_bytes = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 0
         """Size of most queue files; 0 if there are none."""
+
+    def _sort_out(self, directory: str, found: list[str], is_ours: Callable[[str], bool]) -> None:
+        """Note what is no directory."""
+        known = set(found)
+        for name in names_in(directory):
+            if name not in known:
+                noted = self.in_the_way if is_ours(name) else self.strangers
+                noted.append(f"{directory}/{name}")
 
     def _add(self, topic: str, name: str, sizes: Counter[int]) -> None:
         path = f"{self.directory}/{topic}/{name}"

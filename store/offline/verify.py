@@ -24,6 +24,7 @@ from store.offline.queue_check import UNMADE, QueueCheck, check_queue_files
 from store.offline.queues import GAP_SIZE, Queues
 from store.offline.records import Damage, Record
 from store.plain.files import IGNORED_NAMES
+from store.recovery.known import synced_by
 
 if TYPE_CHECKING:
     from store.offline.small_files import Promises
@@ -244,7 +245,7 @@ class _Check:
             is_torn = last_index >= self._synced_index
         else:
             has_crashed = self._folder.was_aborted and self.in_use_by is None
-            is_torn = has_crashed and behind.stored > self._safe_ms
+            is_torn = has_crashed and not self._is_synced(behind)
         if is_torn:
             self._findings.harmless(
                 Part.LOG, "torn", damage.path, damage.offset,
@@ -275,6 +276,12 @@ class _Check:
         dispatched = self._promises.dispatched
         marks = () if dispatched is None else dispatched.head.marks
         return marks[0].index if marks else -1
+
+    def _is_synced(self, record: Record) -> bool:
+        """Tell whether a record of a plain log is on disk for sure, as a start sees it."""
+        dispatched = self._promises.dispatched
+        synced = synced_by(self._promises.flushed_ms, dispatched.head if dispatched else None)
+        return record.stored < synced.before_ms or record.position < synced.before
 
     @property
     def _safe_ms(self) -> int:

@@ -34,7 +34,7 @@ from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.files import open_segments
 from store.plain.flusher import Flusher
-from store.plain.recovery import Recovered, recover
+from store.plain.recovery import Recovered, Synced, recover
 from store.plain.view import TERM, PlainView
 from store.plain.writer import Extent, Writer
 
@@ -114,12 +114,15 @@ class PlainLog(PlainView):
 
     # Life
 
-    def open(self, *, clean: bool = False, safe_timestamp_ms: int = 0) -> None:
+    def open(
+        self, *, clean: bool = False, safe_timestamp_ms: int = 0, synced: Synced | None = None
+    ) -> None:
         """Recover the log; entries can be read from then on.
 
         Args:
             clean: whether the last stop was a clean one.
             safe_timestamp_ms: messages stored before it are synced, see `recover`; 0: unknown.
+            synced: what more is known to be synced.
 
         `start` does it where it was not done. Errors: `FatalError`.
         """
@@ -129,7 +132,11 @@ class PlainLog(PlainView):
         try:
             self._segments = open_segments(self._disk, config)
             self.recovered = recover(
-                self._segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms
+                self._segments,
+                config,
+                clean=clean,
+                safe_timestamp_ms=safe_timestamp_ms,
+                synced=synced,
             )
         except OSError as error:
             message = f"the commit log in {config.directory} cannot be opened: {error}"

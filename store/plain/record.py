@@ -198,9 +198,13 @@ def stored_ms(view: memoryview, at: int) -> int:
 def is_torn(view: memoryview, at: int, size: int) -> bool:
     """Tell whether the sound record at ``at`` of ``size`` bytes was not written to its end.
 
-    What lies behind the body has no CRC. Where it was never written it is zero: behind the place at
-    which a write was broken off, or in a sector that a loss of power took. Neither topics nor
-    properties end with a zero, and none of them has a sector full of zeros.
+    What lies behind the body has no CRC. Where it was never written it is zero:
+
+    - In a sector that a loss of power took. A sector in which anything is was written, and with it
+      what is zero there: what comes behind it in the log is written later.
+    - Behind the place at which a write was broken off, if nothing was written behind the record.
+      Then a text that ends with a zero looks the same. Our own door takes none; RocketMQ's does,
+      and its masters send it: where something lies behind, the zero is the text's own.
     """
     end = at + size
     _, magic, _, _, flags, body_bytes = _unpack(view, at)
@@ -217,11 +221,14 @@ def is_torn(view: memoryview, at: int, size: int) -> bool:
         name_at = topic_at + 2
         topic_end = name_at + (view[topic_at] << 8 | view[topic_at + 1])
     has_properties = end > topic_end + 2
-    if (topic_end > name_at and not view[topic_end - 1]) or (has_properties and not view[end - 1]):
+    ends_zero = (topic_end > name_at and not view[topic_end - 1]) or (
+        has_properties and not view[end - 1]
+    )
+    if ends_zero and not any(view[end : end + SECTOR_BYTES]):
         return True
     sector = topic_at + -topic_at % SECTOR_BYTES
     while sector < end and (has_properties or sector < topic_end):
-        if not any(view[sector : min(sector + SECTOR_BYTES, end)]):
+        if not any(view[sector : sector + SECTOR_BYTES]):
             return True
         sector += SECTOR_BYTES
     return False

@@ -16,9 +16,10 @@ ahead, is nothing more than that.
 A record that is all there and only says that its hosts are wider than they are (`record.misread`)
 is what an earlier version wrote: the walk steps over it, whatever follows, and dispatch names it.
 
-But when a sound message lies behind the damage that was certainly synced (it is older than the
-checkpoint, or the stop was clean), stored messages were corrupted. RocketMQ cuts them off all the
-same, with everything behind. We refuse to start (`FatalError`), unless ``cut_damaged`` is set.
+But when a sound message lies behind the damage that was certainly synced (`Synced`, or the stop was
+clean), stored messages were corrupted. RocketMQ cuts them off all the same, with everything behind.
+We refuse to start (`FatalError`), unless ``cut_damaged`` is set. The seconds that are taken off the
+checkpoint are for where to begin, and not for this: while nothing is sent, they never pass.
 
 Cutting begins with the last file, so that a start that is interrupted finds the same end again.
 
@@ -30,8 +31,9 @@ Source: spec/disk.md 5.7; RocketMQ CommitLog.recoverNormally, recoverAbnormally.
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dledger.segments.row import Segments
 from dledger.segments.walk import walk
@@ -55,8 +57,6 @@ from store.plain.writer import NOTHING, Extent
 CLEAN_WALK_FILES: Final = 3
 SEARCH_BYTES: Final = 1 << 20
 """Piece in which damaged bytes are searched for a record."""
-NEVER_MS: Final = 1 << 64
-"""Later than any message says that it was stored."""
 MARK_BYTES: Final = 1 << 20
 """How far the records lie apart that a walk remembers."""
 
@@ -77,8 +77,22 @@ class Recovered:
     """Bytes that were cut off the end, up to the last one that was not zero."""
 
 
+class Synced(NamedTuple):
+    """Which records are on disk for sure, after a crash."""
+
+    before_ms: int = 0
+    """Those that were stored earlier; 0: nothing is known."""
+    before: int = 0
+    """Those that begin at an earlier position."""
+
+
 def recover(
-    segments: Segments, config: PlainLogConfig, *, clean: bool, safe_timestamp_ms: int
+    segments: Segments,
+    config: PlainLogConfig,
+    *,
+    clean: bool,
+    safe_timestamp_ms: int,
+    synced: Synced | None = None,
 ) -> Recovered:
     """Find the end of the log, cut what is behind it, and make durable what was found.
 
@@ -87,30 +101,50 @@ def recover(
         config: see `PlainLogConfig`.
         clean: whether the last stop was a clean one (there is no ``abort`` file).
         safe_timestamp_ms: messages stored before it are synced, in log and queues; 0: unknown.
+        synced: what more is known to be synced, of the log alone.
 
     Errors: `FatalError` naming file and offset; `OSError`.
     """
     if segments.is_empty:
         empty = Extent(segments.start, NOTHING, segments.start)
         return Recovered(extent=empty, walked_from=segments.start, entries=0, cut_bytes=0)
-    return _Recovery(segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms).run()
+    known = _Known(clean=clean, safe_ms=safe_timestamp_ms, synced=synced)
+    return _Recovery(segments, config, known).run()
 
 
-def sound_end(segments: Segments, config: PlainLogConfig, *, safe_timestamp_ms: int) -> int:
+def sound_end(
+    segments: Segments, config: PlainLogConfig, *, safe_timestamp_ms: int, synced: Synced
+) -> int:
     """Return where `recover` would find the end after a crash; nothing is changed.
 
     Bytes behind it prove nothing: a loss of power may have kept them, and what is before them not.
     """
     if segments.is_empty:
         return segments.start
-    return _Recovery(segments, config, clean=False, safe_timestamp_ms=safe_timestamp_ms).find_end()
+    known = _Known(clean=False, safe_ms=safe_timestamp_ms, synced=synced)
+    return _Recovery(segments, config, known).find_end()
+
+
+class _Known:
+    """What is known of a log before anything of it is read."""
+
+    def __init__(self, *, clean: bool, safe_ms: int, synced: Synced | None) -> None:
+        self.is_clean = clean
+        self.safe_ms = safe_ms
+        """Where to begin, and to write again."""
+        self._synced = synced or Synced(safe_ms)
+
+    def is_synced(self, position: int, stored: int) -> bool:
+        """Tell whether a record that is there was on disk for sure."""
+        before_ms, before = self._synced
+        return self.is_clean or stored < before_ms or position < before
 
 
 class _Walked:
     """A walk, the codec of which it is, and its end."""
 
-    def __init__(self, begin: int, safe_ms: int) -> None:
-        self._safe_ms = safe_ms
+    def __init__(self, begin: int, known: _Known) -> None:
+        self._is_synced = known.is_synced
         self._mark_at = begin + MARK_BYTES
         self.begin = self.position = begin
         """Where the walk began, and where the next record would be."""
@@ -128,7 +162,7 @@ class _Walked:
         if size > 0:
             # One that may never have been synced must be there with all its parts: when a loss
             # of power has torn it, its body may be whole, and with it its CRC.
-            if stored_ms(view, at) >= self._safe_ms and is_torn(view, at, size):
+            if not self._is_synced(position, stored_ms(view, at)) and is_torn(view, at, size):
                 return TORN
             if position >= self._mark_at:
                 self.marks.append(position)
@@ -141,15 +175,14 @@ class _Walked:
 class _Recovery:
     """One start."""
 
-    def __init__(
-        self, segments: Segments, config: PlainLogConfig, *, clean: bool, safe_timestamp_ms: int
-    ) -> None:
+    def __init__(self, segments: Segments, config: PlainLogConfig, known: _Known) -> None:
         self._segments = segments
         self._segment_bytes = config.segment_bytes
         self._clean_walk_bytes = config.clean_walk_bytes
         self._cut_damaged = config.cut_damaged
-        self._is_clean = clean
-        self._safe_timestamp_ms = safe_timestamp_ms
+        self._known = known
+        self._is_clean = known.is_clean
+        self._safe_timestamp_ms = known.safe_ms
 
     def run(self) -> Recovered:
         segments = self._segments
@@ -232,7 +265,7 @@ class _Recovery:
 
     def _walk(self, begin: int) -> _Walked:
         """Go from record to record; ``begin`` is where one begins, or a file."""
-        walked = _Walked(begin, NEVER_MS if self._is_clean else self._safe_timestamp_ms)
+        walked = _Walked(begin, self._known)
         walked.position, walked.code = walk(self._segments, begin, walked.inspect)
         return walked
 
@@ -268,11 +301,10 @@ class _Recovery:
 
     def _check_damage(self, position: int, code: int, end: int) -> None:
         """Refuse to cut off a message that was synced. Errors: `FatalError`."""
-        behind = self._find_behind(position, end)
-        if behind is None:
-            return
-        where, stored = behind
-        if not self._is_clean and stored >= self._safe_timestamp_ms:
+        is_synced = self._known.is_synced
+        behind = (at for at, stored in self._sound_behind(position, end) if is_synced(at, stored))
+        where = next(behind, None)
+        if where is None:
             return
         if self._cut_damaged:
             _log.error(
@@ -288,17 +320,20 @@ class _Recovery:
             f" drops these {end - position} bytes, as RocketMQ does"
         )
 
-    def _find_behind(self, position: int, end: int) -> tuple[int, int] | None:
-        """Return position and store timestamp of the next sound message, None if there is none."""
-        found = self._find_record(position + 1, end)
-        base = self._base(position) + self._segment_bytes
-        while found is None and base < self._segments.end:
-            view = self._segments.segment_view(base)
+    def _sound_behind(self, position: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield position and store timestamp of the sound messages behind the damage there."""
+        at = position + 1
+        while at < end:
+            base = self._base(at)
+            found = self._find_record(at, end)
+            if found is None:
+                at = base + self._segment_bytes
+                continue
+            view, at = self._segments.segment_view(base), found
             assert view is not None, base
-            if inspect(view, 0, base) > 0:
-                found = base
-            base += self._segment_bytes
-        return None if found is None else (found, self._stored_at(found))
+            while (size := inspect(view, at - base, at)) > 0:
+                yield at, stored_ms(view, at - base)
+                at += size
 
     def _find_record(self, position: int, end: int) -> int | None:
         """Return where the first sound record of a file begins, at or behind ``position``.

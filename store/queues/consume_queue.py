@@ -411,6 +411,14 @@ class ConsumeQueues:
             self.unwritten.append(queue)
             self.unwritten_units += len(queue.tail) // UNIT_BYTES
 
+    def fill(self, queue: ConsumeQueue, count: int) -> None:
+        """Let an empty queue begin ``count`` offsets later; see `begin`."""
+        if not queue.tail:
+            self.unwritten.append(queue)
+        queue.tail += GAP_UNIT * count
+        queue.min_offset = queue.max_offset = queue.max_offset + count
+        self.unwritten_units += count
+
     def clear(self) -> None:
         """Forget all queues."""
         self.by_key.clear()

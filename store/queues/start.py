@@ -10,12 +10,13 @@ Source: RocketMQ ConsumeQueue.correctMinOffset (which forgets a queue that has b
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from store.layout import UNIT_BYTES
-from store.queues.consume_queue import DamagedUnits
+from store.limits import QUEUE_STARTS_MAX
+from store.queues.consume_queue import DamagedUnits, names_queue
 
 if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
@@ -25,10 +26,35 @@ PIECE_UNITS: Final = 512
 SLICE_QUEUES: Final = 256
 """Queues looked at before the loop gets its turn; each may cost a read or two."""
 
+STEP_UNITS: Final = 8_192
+"""Units that are written before the loop gets its turn: a few milliseconds."""
+FILE_WORK: Final = 128
+"""Making or removing a file takes as long as to write so many."""
+START_MAX: Final = 1 << 58
+"""Where a queue may begin: there is room to count on behind it, as bytes have 63 bits."""
+TOPIC_SHOWN: Final = 100
+"""Characters of a bad name that a log line has."""
+
+assert START_MAX * UNIT_BYTES < 1 << 63
+
 _log = logging.getLogger(__name__)
 
 QueueStart = tuple[str, int, int]
 """``(topic, queue id, offset)``: the queue's next offset where the log begins."""
+
+
+def find_problem_of_starts(starts: Sequence[QueueStart]) -> str:
+    """Return what cannot be true of where queues begin, empty for nothing. In any thread."""
+    if len(starts) > QUEUE_STARTS_MAX:
+        return f"it has {len(starts)} queues, more than {QUEUE_STARTS_MAX}"
+    named = set()
+    for topic, queue_id, offset in starts:
+        if not names_queue(topic.encode(), queue_id) or (topic, queue_id) in named:
+            return f"no queue is, or two are, queue {queue_id} of topic {topic[:TOPIC_SHOWN]!r}"
+        if not 0 <= offset <= START_MAX:
+            return f"queue {queue_id} of topic {topic!r} cannot begin at {offset}"
+        named.add((topic, queue_id))
+    return ""
 
 
 def offset_at(queue: "ConsumeQueue", position: int) -> int:
@@ -79,6 +105,10 @@ class LogStart:
         """Drops what the key index has of messages before a position, if there is one."""
         self._drops_files = False
         """Whether files wait to be removed."""
+        self._leaving: list[ConsumeQueue] = []
+        """Former queues whose files are still there."""
+        self.is_whole = True
+        """Whether all queues begin where they should, and may be asked."""
         self._forget_resolved()
 
     def _forget_resolved(self) -> None:
@@ -127,30 +157,85 @@ class LogStart:
         self._drops_files = True
         self.drop_keys_before(position)
 
-    def install(self, starts: Iterable[QueueStart]) -> None:
-        """Forget all queues, and let those of ``starts`` begin, empty, where they say."""
-        for queue in self._queues.by_key.values():
-            queue.remove_files()
+    def install(self, starts: Iterable[QueueStart]) -> Iterator[bool]:
+        """Forget all queues; return the steps that let ``starts`` begin, empty, where they say.
+
+        Files of the former queues go first. See `settle`.
+        """
+        self._leaving += self._queues.by_key.values()
         self._queues.clear()
         self._forget_resolved()
-        self._raise_to(starts)
+        self.is_whole = False
+        return self._steps(starts, may_drop=False)
 
-    def settle(self, starts: Iterable[QueueStart]) -> None:
-        """Let the queues that were loaded begin where the log does; nothing before it is in it."""
-        self._raise_to(starts)
-        self._drops_files = True
+    def settle(self, starts: Iterable[QueueStart]) -> Iterator[bool]:
+        """Return the steps that let the queues which were loaded begin where the log does.
 
-    def _raise_to(self, starts: Iterable[QueueStart]) -> None:
-        queues = self._queues
+        A queue begins in the middle of a file, of which all that lies before is written: with many
+        queues, that takes long. Each step is some milliseconds of work, and says whether to wait
+        for space before the next one. Until the last one nothing is to be dispatched.
+        """
+        self.is_whole = False
+        return self._steps(starts, may_drop=True)
+
+    def remove_left(self) -> None:
+        """Remove what the former queues have left, at once: no start may find it."""
+        for _ in self._remove_former():
+            pass
+
+    def _steps(self, starts: Iterable[QueueStart], *, may_drop: bool) -> Iterator[bool]:
+        yield from self._remove_former()
+        work = 0
         for topic, queue_id, offset in starts:
-            queue = queues.maybe_make(topic.encode(), queue_id)
+            queue = self._queues.maybe_make(topic.encode(), queue_id)
             if queue is None:
                 _log.error("event=queue_base_of_no_queue topic=%r queue=%d", topic, queue_id)
             elif queue.max_offset < offset:
+                work += queue.file_count * FILE_WORK
                 queue.remove_files()
-                queues.begin(queue, offset)
+                work = yield from self._begin(queue, offset, work)
             else:
                 queue.min_offset = max(queue.min_offset, offset)
+            work += 1
+            if work >= STEP_UNITS:
+                work = yield from self._end_step()
+        self._drops_files = self._drops_files or may_drop
+        self.is_whole = True
+
+    def _begin(self, queue: "ConsumeQueue", offset: int, work: int) -> Generator[bool, None, int]:
+        """Let an empty queue begin at ``offset``; takes and returns what this step has done.
+
+        After each step it is a queue that begins, empty, before that.
+        """
+        queues = self._queues
+        in_file = offset % (queues.files.file_bytes // UNIT_BYTES)
+        queues.begin(queue, offset - in_file)
+        work += FILE_WORK
+        while in_file:
+            count = min(in_file, max(1, STEP_UNITS - work))
+            queues.fill(queue, count)
+            in_file -= count
+            work += count
+            if work >= STEP_UNITS:
+                work = yield from self._end_step()
+        return work
+
+    def _end_step(self) -> Generator[bool, None, int]:
+        """Write what a step has filled up; return what the next one has done: nothing."""
+        while not self._queues.flush():
+            yield True
+        yield False
+        return 0
+
+    def _remove_former(self) -> Iterator[bool]:
+        work = 0
+        while self._leaving:
+            queue = self._leaving.pop()
+            work += 1 + queue.file_count * FILE_WORK
+            queue.remove_files()
+            if work >= STEP_UNITS:
+                work = 0
+                yield False
 
     def drop_queue_files(self) -> int:
         """Remove queue files before the beginning of the log, return how many.

@@ -56,6 +56,7 @@ AHEAD_BYTES: Final = 1 << 20
 _LIGHT_QUEUE: Final = "%LMQ%"
 """Queues whose units name records of other topics (``enableLmq``)."""
 _NO_PIECE: Final = (0, b"")
+_UNREADABLE: Final = frozenset({GetStatus.DAMAGED, GetStatus.LOST})
 _log = logging.getLogger(__name__)
 _unpack_place = Struct(">i4xq8xi").unpack_from
 """Queue id, queue offset and sysFlag of a record, from byte 12 on."""
@@ -88,6 +89,8 @@ class Reader:
         self._cold_bytes_max = config.get_cold_bytes_max
         self._lacking: set[int] = set()
         """Places where units of queues say that messages lie, and none do; each had a log line."""
+        self._lost: set[int] = set()
+        """Places of messages that are damaged for good; each had a log line, too."""
         self._pieces: dict[ConsumeQueue, tuple[int, bytes]] = {}
         """Units read last from a queue, and the offset of the first; the longest unused first."""
 
@@ -201,14 +204,14 @@ class Reader:
                     continue
                 scanned -= 1
                 self._note(queue, offset + scanned, physical, error)
-                status = status if scanned else GetStatus.DAMAGED
+                status = status if scanned else self._judge(queue, offset, physical)
                 break
             if test is not None and not test.matches(record):
                 continue
             buffers.append(record)
             count += 1
             total += size
-        if not scanned and status is not GetStatus.DAMAGED:
+        if not scanned and status not in _UNREADABLE:
             status = GetStatus.OFFSET_FOUND_NULL
         return buffers, total, scanned, GetStatus.FOUND if count else status
 
@@ -227,6 +230,29 @@ class Reader:
                 "event=message_not_found topic=%s queue=%d queue_offset=%d %s",
                 queue.topic, queue.queue_id, offset, self._log.describe(physical),
             )  # fmt: skip
+
+    def _judge(self, queue: "ConsumeQueue", offset: int, physical: int) -> GetStatus:
+        """Tell whether a message that cannot be read will be there later.
+
+        It will in a group; and anywhere if the unit is what is wrong, which the log makes good.
+        """
+        if self._log.header_bytes:
+            return GetStatus.DAMAGED
+        self._pieces.pop(queue, None)
+        queue.distrust(offset)
+        try:
+            unit = queue.read(offset, 1)
+        except DamagedUnits:
+            return GetStatus.DAMAGED
+        if _unpack_physical(unit)[0] != physical:
+            return GetStatus.DAMAGED
+        if physical not in self._lost and len(self._lost) < LACKING_MAX:
+            self._lost.add(physical)
+            _log.error(
+                "event=message_lost topic=%s queue=%d queue_offset=%d %s",
+                queue.topic, queue.queue_id, offset, self._log.describe(physical),
+            )  # fmt: skip
+        return GetStatus.LOST
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last readable queue offset; 0 for a queue that does not exist."""

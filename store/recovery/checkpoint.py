@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from dledger.mark import LogMark
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 CHECKPOINT_FILE: Final = "consumequeue.checkpoint"
 CLEAN_FILE: Final = "consumequeue.clean"
@@ -112,8 +113,31 @@ def checkpoint_id(data: bytes) -> bytes:
     return b"%08x\n" % zlib.crc32(data)
 
 
+def maybe_decode_head(data: bytes) -> CheckpointHead | None:
+    """Return what a checkpoint says of all queues together, None as below."""
+    parts = _maybe_parts(data)
+    try:
+        return msgspec.msgpack.decode(parts[0], type=CheckpointHead) if parts else None
+    except NOT_DECODED:
+        return None
+
+
 def maybe_decode_checkpoint(data: bytes) -> Checkpoint | None:
     """Return the checkpoint, None if these bytes are none that was written whole."""
+    parts = _maybe_parts(data)
+    if parts is None:
+        return None
+    try:
+        head = msgspec.msgpack.decode(parts[0], type=CheckpointHead)
+        queues: list[QueueMark] = []
+        for part in parts[1:]:
+            queues += _decode_queues(part)
+    except (*NOT_DECODED, IndexError):
+        return None
+    return Checkpoint(head, tuple(queues), _HEAD.unpack_from(data)[2])
+
+
+def _maybe_parts(data: bytes) -> list[memoryview] | None:
     if len(data) < _HEAD.size:
         return None
     magic, version, crc = _HEAD.unpack_from(data)
@@ -125,14 +149,7 @@ def maybe_decode_checkpoint(data: bytes) -> Checkpoint | None:
         size = int.from_bytes(view[:4], "big")
         parts.append(view[4 : 4 + size])
         view = view[4 + size :]
-    try:
-        head = msgspec.msgpack.decode(parts[0], type=CheckpointHead)
-        queues: list[QueueMark] = []
-        for part in parts[1:]:
-            queues += _decode_queues(part)
-    except (msgspec.DecodeError, IndexError):
-        return None
-    return Checkpoint(head, tuple(queues), crc)
+    return parts
 
 
 def encode_times(times: StoreTimes) -> bytes:

@@ -138,6 +138,8 @@ class Checkpointer:
         """How far in the log the newest checkpoint has come; None: there is none."""
         self._marks: tuple[LogMark, ...] = ()
         """Entries that the last checkpoints end with, newest first."""
+        self._promised: tuple[int, StoreTimes] | None = None
+        """When the record was stored with which the newest ends, and the times written with it."""
 
     def begin(self, marks: "tuple[LogMark, ...]") -> None:
         """Go on behind checkpoints of this log, the newest first."""
@@ -153,7 +155,7 @@ class Checkpointer:
         if self._due_ms is None:
             self._due_ms = now_ms + self._period_ms
         if self._planned is None:
-            if now_ms < self._due_ms or not self._is_behind(applied):
+            if now_ms < self._due_ms or not self._is_due(applied):
                 return
             queues = self._queues
             self._planned = (applied, queues.flushed_count + len(queues.unwritten))
@@ -161,7 +163,7 @@ class Checkpointer:
             planned, flushed_count = self._planned
             if self._queues.flushed_count < flushed_count:
                 return
-            if not self._is_behind(planned):
+            if not self._is_due(planned):
                 self._planned = None
                 self._due_ms = now_ms + self._period_ms
                 return
@@ -179,7 +181,7 @@ class Checkpointer:
     def forget(self) -> None:
         """The queues are others now: what was written, or is being written, says nothing."""
         self._generation += 1
-        self._planned = self._picture = self._exact = self.covered = None
+        self._planned = self._picture = self._exact = self.covered = self._promised = None
         self._marks = ()
 
     async def finish(self, applied: Applied, *, is_last: bool = False) -> None:
@@ -226,6 +228,13 @@ class Checkpointer:
         is_behind = self.covered is None or applied[1] > self.covered
         return self._syncing is None and is_behind
 
+    def _is_due(self, applied: Applied) -> bool:
+        """Whether to write one, also if nothing came, but more of the log is synced since."""
+        if self._promised is None or applied[1] != self.covered or self._syncing is not None:
+            return self._is_behind(applied)
+        stored, times = self._promised
+        return self._times(applied[1], stored) != times
+
     def _work(self, picture: Picture, *, is_last: bool) -> _Work:
         """Return what is to be synced and written for a picture that was just finished."""
         log = self._log
@@ -236,11 +245,12 @@ class Checkpointer:
             with suppress(DamagedEntry, LookupError):
                 stored = stored_or_zero(log.body_at(physical, end - physical))
         files = self._queues.files
+        earlier = self._marks[1:] if self._marks[:1] == (mark,) else self._marks
         head = CheckpointHead(
             file_bytes=files.file_bytes,
             block_bytes=files.block_bytes,
             store_timestamp=stored,
-            marks=(mark, *self._marks[: MARKS_MAX - 1]),
+            marks=(mark, *earlier[: MARKS_MAX - 1]),
         )
         times = self._times(end, stored)
         unsynced = files.take_unsynced()
@@ -275,6 +285,7 @@ class Checkpointer:
     def _take(self, work: _Work) -> None:
         """The checkpoint is written."""
         self._marks, self.covered = work.head.marks, work.end
+        self._promised = work.head.store_timestamp, work.times
         self._exact = work.changes
 
     def _take_back(self, work: _Work) -> None:
@@ -286,8 +297,9 @@ class Checkpointer:
         self._queues.files.sync(work.unsynced)
         content = join_checkpoint(work.head, work.parts)
         files = [
-            (CHECKPOINT_FILE, content),
+            # First: of an older one of ours it promises no more than is true, see `known_synced`.
             (ROCKETMQ_FILE, encode_times(work.times)),
+            (CHECKPOINT_FILE, content),
         ]
         if work.is_last:
             files.append((CLEAN_FILE, checkpoint_id(content)))

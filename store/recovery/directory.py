@@ -134,22 +134,32 @@ class SyncedTimes:
 
     Args:
         log_time: store timestamp of the last record that is on disk for sure.
+        log_end: where that record ends.
         index_time: store timestamp up to which the index files are; None: there is no index.
     """
 
     def __init__(
-        self, log_time: Callable[[], int], index_time: Callable[[], int] | None = None
+        self,
+        log_time: Callable[[], int],
+        log_end: Callable[[], int],
+        index_time: Callable[[], int] | None = None,
     ) -> None:
         self._log_time = log_time
+        self._log_end = log_end
         self._index_time = index_time
         self.last = NO_TIMES
         """What was promised last; at a start, what ``checkpoint`` promises."""
         self._stored = 0
 
-    def __call__(self, _end: int, stored: int) -> StoreTimes:
-        """Return the times of queues that are synced up to a record stored at ``stored``."""
+    def __call__(self, end: int, stored: int) -> StoreTimes:
+        """Return the times of queues that are synced up to a record stored at ``stored``.
+
+        The log is said to be as far as that only if the record, which ends at ``end``, is on disk:
+        of those of one millisecond the last ones may not be, see `store.recovery.known`.
+        """
         self._stored = stored
-        self.last = self._of(min(self._log_time(), stored))
+        is_synced = end <= self._log_end()
+        self.last = self._of(min(self._log_time(), stored if is_synced else max(0, stored - 1)))
         return self.last
 
     def when_all_is_synced(self) -> StoreTimes:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.regular import check_replaced
 from store.index.marks import INDEX_FILE
+from store.queues.names import check_queue_names
 from store.recovery.checkpoint import CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE
 from store.recovery.start import Recovered, agree_with_log, load_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ledgermq.runtime.disk import Disk
     from store.dispatch.dispatcher import Dispatcher
@@ -58,6 +59,7 @@ class Loading:
         names = (CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE, INDEX_FILE)
         check_replaced(self._disk.size, *(f"{self._directory}/{name}" for name in names))
         try:
+            check_queue_names(self._queues.directory)
             if recover is not None:
                 self.recovered = recover(self._queues)
             else:
@@ -77,14 +79,16 @@ class Loading:
 
     def agree(
         self, dispatcher: "Dispatcher", checkpointer: "Checkpointer", log_start: "LogStart"
-    ) -> None:
-        """Settle, once the log is open, where dispatch begins. Errors: `FatalError`."""
+    ) -> "Iterator[bool] | None":
+        """Settle, once the log is open, where dispatch begins. Errors: `FatalError`.
+
+        Returns what is left to be done before it does, see `LogStart.settle`; None if all is done.
+        """
         if self._is_settled:
-            return
+            return None
         self._is_settled = True
         recovered, log = self.recovered, self._log
         first = agree_with_log(recovered, self._queues, log)
-        log_start.settle(self._starts)
         checkpointer.begin(recovered.marks)
         if dispatcher.state_end > log.end_position:
             # The log has lost its end. What it gets there instead must not count as applied.
@@ -104,3 +108,4 @@ class Loading:
             "event=dispatch_begins position=%d log_end=%d queues=%d rebuild=%s",
             begin, log.end_position, len(self._queues.by_key), recovered.rebuild,
         )  # fmt: skip
+        return log_start.settle(self._starts)

@@ -25,7 +25,7 @@ GiveUp = Callable[[int], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def longer_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.peers.link.HOST_CHARACTERS_MAX", len(NOBODY))
+    monkeypatch.setattr("dledger.config.HOST_CHARACTERS_MAX", len(NOBODY))
 
 
 async def uncaught_by(give_up: GiveUp) -> list[str]:

@@ -465,7 +465,7 @@ def test_damage_long_ago_is_not_served_and_does_not_hold_up_what_follows(tmp_pat
             assert store.reader.max_offset("t", 0) == 60
             counts = [store.reader.get("t", 0, n, 5, 1 << 20, None).count for n in (0, 1, 2)]
             assert counts == [1, 0, 5]
-            assert store.reader.get("t", 0, 1, 5, 1 << 20, None).status is GetStatus.DAMAGED
+            assert store.reader.get("t", 0, 1, 5, 1 << 20, None).status is GetStatus.LOST
             assert fatal == []
         await store.stop()
         await log.stop()

@@ -279,7 +279,7 @@ def decode_body(data: bytes, kind: type[Body], reach: Reach = REQUEST) -> Body:
                 return msgspec.json.decode(data, type=loose, strict=False)
     try:
         return msgspec.convert(_without_null(loads(data, reach)), loose, strict=False)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except NOT_DECODED as error:
         raise RemoteProtocolError(f"body is not a {kind.__name__}: {error}") from error
 
 
@@ -339,7 +339,7 @@ def queue_key(key: Json) -> QueueKey:
         if isinstance(key, str):
             return msgspec.json.decode(key, type=QueueKey)
         return msgspec.convert(dict(key), QueueKey)
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+    except (*NOT_DECODED, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"{key!r} is not a message queue") from error
 
 

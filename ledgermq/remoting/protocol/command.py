@@ -305,7 +305,7 @@ def _encode_json(command: RemotingCommand) -> bytes:
     )
     try:
         return _encode_json_out(out)
-    except (UnicodeEncodeError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+    except (*NOT_DECODED, UnicodeEncodeError, TypeError, OverflowError) as error:
         raise LocalProtocolError(f"header cannot be written as JSON: {error}") from error
 
 

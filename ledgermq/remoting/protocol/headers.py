@@ -244,7 +244,7 @@ def decode_header(command: RemotingCommand, kind: type[Header]) -> Header:
     """
     try:
         return msgspec.convert(command.ext_fields, kind, strict=False)
-    except msgspec.ValidationError as error:
+    except NOT_DECODED as error:
         raise InvalidHeader(f"request {command.code}: {error}") from error
 
 

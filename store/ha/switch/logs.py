@@ -16,6 +16,7 @@ from store.ha.slave_log import SlaveLog
 from store.ha.switch.in_sync import InSync
 from store.plain.config import PlainLogConfig
 from store.plain.files import open_segments
+from store.plain.recovery import Synced
 
 _log: Final = logging.getLogger(__name__)
 
@@ -58,12 +59,14 @@ class SwitchSlaveLog(SlaveLog):
     cut_from: int | None = None
     """Position from which on the log is another master's: `open` cuts it off."""
 
-    def open(self, *, clean: bool = False, safe_timestamp_ms: int = 0) -> None:
+    def open(
+        self, *, clean: bool = False, safe_timestamp_ms: int = 0, synced: Synced | None = None
+    ) -> None:
         """Recover the log; nothing of it counts yet, see `confirm`. Errors: `FatalError`."""
         was_open = self._opened
         if self.cut_from is not None and not was_open:
             self._cut_off(self.cut_from)
-        super().open(clean=clean, safe_timestamp_ms=safe_timestamp_ms)
+        super().open(clean=clean, safe_timestamp_ms=safe_timestamp_ms, synced=synced)
         if not was_open:
             self.committed_position = min(self.first_position, self.committed_position)
 

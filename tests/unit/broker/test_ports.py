@@ -8,12 +8,21 @@ import pytest
 
 from broker import ports
 from broker.config import BrokerConfig
-from broker.ports import check_no_group
+from broker.ports import check_log, check_no_group
 from dledger.codec.properties import Identity, encode_identity
+from dledger.mark import LogMark
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.recovery.checkpoint import (
+    CHECKPOINT_FILE,
+    ROCKETMQ_FILE,
+    CheckpointHead,
+    StoreTimes,
+    encode_times,
+    join_checkpoint,
+)
 
 
 def complaint(store):
@@ -80,3 +89,69 @@ def test_a_port_that_somebody_listens_at_is_told():
         port = other.getsockname()[1]
         with pytest.raises(FatalError, match=f"listenPort: 127.0.0.1:{port} is in use by another"):
             asyncio.run(ports.check_port_free("listenPort", "127.0.0.1", port))
+
+
+# A log that is gone
+
+LOGS = {False: "commitlog", True: "dledger-n0/data"}
+
+
+def left(path, *, physic=0, mark=-1):
+    """Leave the files of a directory that say how far a log was dispatched."""
+    (path / ROCKETMQ_FILE).write_bytes(encode_times(StoreTimes(physic, physic, 0)))
+    head = CheckpointHead(
+        file_bytes=20, block_bytes=20, store_timestamp=physic, marks=(LogMark(mark, 1, mark),)
+    )
+    (path / CHECKPOINT_FILE).write_bytes(join_checkpoint(head, []))
+
+
+def look(path, *, raft):
+    """Return why a broker does not start in a directory, empty where it does."""
+    group = {"group": "g", "self_id": "n0", "peers": "n0-127.0.0.1:1"} if raft else {}
+    fields = {f"dledger_{name}": value for name, value in group.items()}
+    config = BrokerConfig(broker_name="a", store_path=str(path), enable_dledger=raft, **fields)
+    try:
+        check_log(RealDisk(), config)
+    except FatalError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("raft", [False, True])
+@pytest.mark.parametrize(
+    ("says", "name"), [({"physic": 7}, ROCKETMQ_FILE), ({"mark": 0}, CHECKPOINT_FILE)]
+)
+def test_a_log_that_is_gone_is_not_begun_anew(tmp_path, says, name, raft):
+    left(tmp_path, **says)
+    said = look(tmp_path, raft=raft)
+    assert f"{tmp_path}/{LOGS[raft]} holds no log, and {tmp_path}/{name} says" in said
+    assert "Is the disk mounted" in said
+    (tmp_path / LOGS[raft]).mkdir(parents=True)
+    assert look(tmp_path, raft=raft) == said, "where it is mounted is there"
+    (tmp_path / LOGS[raft] / f"{65536:020}").touch()
+    assert not look(tmp_path, raft=raft)
+
+
+def test_a_log_that_is_gone_and_begins_anew_is_found(tmp_path):
+    with planted(BY_TESTS["missing-log-begins-anew"]), pytest.raises(AssertionError):
+        test_a_log_that_is_gone_is_not_begun_anew(
+            tmp_path, {"physic": 7}, ROCKETMQ_FILE, raft=False
+        )
+
+
+@pytest.mark.parametrize("raft", [False, True])
+def test_a_directory_in_which_no_message_was_may_have_no_log(tmp_path, raft):
+    assert not look(tmp_path, raft=raft)
+    assert not look(tmp_path / "none", raft=raft)
+    left(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").write_text("{}")
+    assert not look(tmp_path, raft=raft), "tables stay where an operator gives up a log"
+
+
+def test_a_snapshot_may_stand_for_all_of_a_log(tmp_path):
+    left(tmp_path, physic=7, mark=5)
+    assert look(tmp_path, raft=True)
+    (tmp_path / "dledger-n0").mkdir()
+    (tmp_path / "dledger-n0/snapshot").touch()
+    assert not look(tmp_path, raft=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from broker.answers import DAMAGED, LOST
 from broker.groups.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
 from broker.processor.pull import SLICE, SLOW_REMARK, SUSPEND_MS_MAX, PullProcessor
 from broker.pulls.long_polling import HeldPull, HoldTable
@@ -461,6 +462,27 @@ def test_what_one_held_pull_raises_is_its_own_answer(
     bench.processor.wake("T", 0, 4)
     assert [answer.code for answer in bench.connection.answers] == [1, 0]
     assert len(told) == 1
+
+
+def test_a_message_that_nobody_repairs_is_passed_over(bench: Bench) -> None:
+    bench.store.results = [nothing(GetStatus.LOST, 3)]
+    bench.pull(SUBSCRIBED | WAIT)
+    assert bench.answer == LOST
+    assert bench.connection.answers[0].ext_fields["nextBeginOffset"] == "4"
+
+
+def test_a_consumer_that_stays_at_it_for_ever_is_found(bench: Bench) -> None:
+    with planted(BY_TESTS["lost-message-asked-for-for-ever"]), pytest.raises(AssertionError):
+        test_a_message_that_nobody_repairs_is_passed_over(bench)
+
+
+@pytest.mark.parametrize("is_slave", [False, True])
+def test_a_message_that_another_may_have_is_waited_for(bench: Bench, is_slave: bool) -> None:
+    bench.processor = bench.make(is_slave=is_slave)
+    bench.store.results = [nothing(GetStatus.LOST if is_slave else GetStatus.DAMAGED, 3)]
+    bench.pull(SUBSCRIBED | WAIT)
+    assert bench.answer == DAMAGED
+    assert bench.connection.answers[0].ext_fields["nextBeginOffset"] == "3"
 
 
 @pytest.mark.parametrize("expression", ["A || " * 2_000, "x" * 20_000, "||", " || "])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -265,7 +265,7 @@ def image_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {name: bytes(text) for name, text in found.files.items()} == FULL
     assert found.queues == starts
     assert msgspec.msgpack.decode(image) == {"files": FULL, "queues": [[*one] for one in starts]}
-    assert not state_problem(bytes(image))
+    assert not state_problem(Snapshot("/none", empty(), RealDisk()), bytes(image))
 
 
 def test_an_image_is_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,12 +279,13 @@ def test_a_state_is_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None
     lengths: list[int] = []
     decode = msgspec.json.decode
 
-    def note(text: bytes) -> object:
+    def note(text: bytes, **kind: Any) -> object:
         lengths.append(len(text))
-        return decode(text)
+        return decode(text, **kind)
 
     monkeypatch.setattr(msgspec.json, "decode", note)
-    assert state_problem(image) == ""
+    snapshot = Snapshot("/none", empty(), RealDisk())
+    assert state_problem(snapshot, image) == ""
     assert max(lengths) < 2 * READ_PER_STEP
 
 
@@ -360,4 +361,5 @@ def test_members_of_a_later_version_are_kept_beside_rows_that_are_a_list() -> No
 def test_a_table_that_ends_in_the_middle_of_its_rows_is_refused() -> None:
     name, text = max(FULL.items(), key=lambda one: len(one[1]))
     torn = msgspec.msgpack.encode({"files": {**FULL, name: text[: len(text) // 2]}, "queues": []})
-    assert "a table in it is no JSON" in state_problem(torn)
+    snapshot = Snapshot("/none", empty(), RealDisk())
+    assert f"its {name} is no table" in state_problem(snapshot, torn)

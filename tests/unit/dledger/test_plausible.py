@@ -1,15 +1,19 @@
 """What no member can have said is refused before it changes anything: terms, indexes, snapshots."""
 
+from functools import partial
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.config import BrokerConfig
 from broker.retention.compaction import StateImage, state_problem
-from broker.state.snapshot import FIRST_TABLES
+from broker.state.snapshot import Snapshot
+from broker.tables import Tables
 from dledger.codec.entry import encode_span
 from dledger.codec.peer import PeerCodec
-from dledger.codec.snapshot import encode_snapshot
+from dledger.codec.snapshot import decode_snapshot, encode_snapshot
 from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.messages import (
     Append,
@@ -26,13 +30,20 @@ from dledger.core.messages import (
 from dledger.core.model import HardState, Role, SnapshotId
 from dledger.core.ready import EventKind
 from dledger.core.snapshot import StageWork
-from dledger.limits import INDEX_MAX, TERM_MAX, TERM_STEP_MAX
+from dledger.limits import (
+    INDEX_MAX,
+    SNAPSHOT_INDEX_MAX,
+    SNAPSHOT_POSITION_MAX,
+    TERM_MAX,
+    TERM_STEP_MAX,
+)
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import HardStateFile
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from tests.unit.broker.fakes import FakeClock
 from tests.unit.dledger.cluster import Cluster
 
 HUGE = 2**63 - 1
@@ -235,8 +246,6 @@ SEGMENT = 4096
 
 def install(path, data, last_index, term=2, validator=lambda _state: ""):
     """Receive a snapshot; return what stands for the log then."""
-    from dledger.codec.snapshot import decode_snapshot
-
     path.mkdir(exist_ok=True)
     files = SnapshotFiles(RealDisk(), str(path), SEGMENT)
     files.validator = validator
@@ -280,21 +289,84 @@ def test_a_snapshot_that_cannot_be_leaves_everything_as_it_was(tmp_path, data):
     assert not list((tmp_path / "a").iterdir())
 
 
+BEHIND = SEGMENT * 3
+ROOM = SNAPSHOT_POSITION_MAX // SEGMENT * SEGMENT
+
+
+def outside(last=(30, 2, BEHIND), state_index=None, **changed):
+    """A snapshot whose numbers or members are what no log has."""
+    place = {name: changed.pop(name) for name in ("index", "term") if name in changed}
+    members = msgspec.structs.replace(GROUP.configuration, **changed)
+    group = msgspec.structs.replace(GROUP, configuration=members, **place)
+    return encode_snapshot(last, last[0] + 2 if state_index is None else state_index, group, b"s")
+
+
+OUTSIDE = {
+    "position": outside((30, 2, ROOM + SEGMENT)),
+    "last position": outside((30, 2, HUGE // SEGMENT * SEGMENT)),
+    "index": outside((SNAPSHOT_INDEX_MAX + 1, 2, ROOM)),
+    "last index": outside((INDEX_MAX, 2, ROOM), INDEX_MAX),
+    "last term": outside((30, TERM_MAX + 1, BEHIND)),
+    "state index": outside(state_index=1 << 62),
+    "index of the configuration": outside(index=-2),
+    "term of the configuration": outside(term=-7),
+    "version": outside(version=-1),
+    **{
+        f"address {address!r}": outside(voters={"n0": "h:1", "n1": address})
+        for address in ("x", "", ":99999", "h:99999", "h:0", "\n", "h\n:1", "h:1\n", "h h:1")
+    },
+    "address of a learner": outside(learners={"n2": "x"}),
+}
+
+
+def refused(path, what):
+    last = decode_snapshot(OUTSIDE[what])[0].id
+    return install(path, OUTSIDE[what], last.last_index, last.last_term) is None
+
+
+@pytest.mark.parametrize("what", OUTSIDE)
+def test_a_snapshot_outside_of_all_bounds_leaves_everything_as_it_was(tmp_path, caplog, what):
+    assert refused(tmp_path / "a", what)
+    assert not list((tmp_path / "a").iterdir())
+    assert "event=snapshot_refused" in caplog.text
+
+
+def test_the_last_places_that_a_snapshot_may_have(tmp_path):
+    last = (int(SNAPSHOT_INDEX_MAX), 2, ROOM)
+    assert install(tmp_path / "a", outside(last), SNAPSHOT_INDEX_MAX) is not None
+    first = outside(index=-1, term=0, version=0)
+    assert install(tmp_path / "b", first, 30) is not None
+
+
+def test_planted_snapshots_outside_of_all_bounds_are_found_here(tmp_path):
+    with planted(BY_TESTS["snapshot-ends-anywhere"]):
+        assert not refused(tmp_path / "a", "position")
+        assert not refused(tmp_path / "b", "last index")
+    with planted(BY_TESTS["members-at-no-address"]):
+        assert not refused(tmp_path / "c", "address 'x'")
+
+
 def test_a_snapshot_of_many_entries_in_little_space_is_none(tmp_path):
     data = snapshot((INDEX_MAX, 2, SEGMENT))
     assert install(tmp_path / "a", data, INDEX_MAX) is None
 
 
+def bare_tables():
+    tables = Tables(BrokerConfig(broker_cluster_name="C", broker_name="b"), FakeClock())
+    return Snapshot("/none", tables.state, RealDisk())
+
+
 def unsound_state_is_refused(path):
-    return install(path, snapshot(state_=b"not of a broker"), 30, validator=state_problem) is None
+    validator = partial(state_problem, bare_tables())
+    return install(path, snapshot(state_=b"not of a broker"), 30, validator=validator) is None
 
 
 def test_a_state_that_no_broker_wrote_is_not_installed(tmp_path):
-    tables = dict.fromkeys(FIRST_TABLES, b"{}")
+    validator, tables = partial(state_problem, bare_tables()), bare_tables().take()
     image = msgspec.msgpack.encode(StateImage(tables, []))
-    assert install(tmp_path / "a", snapshot(state_=image), 30, validator=state_problem) is not None
-    spoilt = msgspec.msgpack.encode(StateImage(tables | {"topics.json": b"{"}, []))
-    assert install(tmp_path / "b", snapshot(state_=spoilt), 30, validator=state_problem) is None
+    assert install(tmp_path / "a", snapshot(state_=image), 30, validator=validator) is not None
+    spoilt = msgspec.msgpack.encode(StateImage(tables | {"topics.json": b"[]"}, []))
+    assert install(tmp_path / "b", snapshot(state_=spoilt), 30, validator=validator) is None
     assert unsound_state_is_refused(tmp_path / "c")
     with planted(BY_TESTS["snapshot-installed-unverified"]):
         assert not unsound_state_is_refused(tmp_path / "d")

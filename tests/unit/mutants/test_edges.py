@@ -96,7 +96,8 @@ def correction() -> int:
 
 def begin_after_a_trim() -> int:
     queue = SimpleNamespace(min_offset=2, max_offset=9)
-    start.LogStart(SimpleNamespace(maybe_make=lambda *_: queue)).settle([("T", 0, 5)])  # type: ignore[arg-type]
+    log_start = start.LogStart(SimpleNamespace(maybe_make=lambda *_: queue))  # type: ignore[arg-type]
+    assert not any(log_start.settle([("T", 0, 5)]))
     return int(queue.min_offset)
 
 

@@ -101,7 +101,7 @@ def test_offsets_of_many_queues_are_found_while_messages_come(queues, monkeypatc
 def test_snapshot_replaces_all_queues(queues):
     fill(queues, "Old", 5)
     queue = fill(queues, "T", 3)
-    LogStart(queues).install([("T", 0, 17), ("New", 2, 20)])
+    assert list(LogStart(queues).install([("T", 0, 17), ("New", 2, 20)])) == []
     assert sorted(queues.by_name) == [("New", 2), ("T", 0)]
     queue = queues.by_name["T", 0]
     assert (queue.min_offset, queue.max_offset, queue.first_file) == (17, 17, 200)
@@ -114,12 +114,12 @@ def test_snapshot_replaces_all_queues(queues):
 @pytest.mark.parametrize("held", [0, 4, 17, 25])
 def test_queue_never_falls_below_its_base(queues, held):
     queue = fill(queues, "T", held)
-    LogStart(queues).settle([("T", 0, 17)])
+    assert list(LogStart(queues).settle([("T", 0, 17)])) == []
     assert (queue.min_offset, queue.max_offset) == (17, max(17, held))
 
 
 def test_name_of_no_queue_is_left_out(queues):
-    LogStart(queues).settle([("../x", 0, 5), ("T", 0, 1)])
+    assert list(LogStart(queues).settle([("../x", 0, 5), ("T", 0, 1)])) == []
     assert sorted(queues.by_name) == [("T", 0)]
 
 
@@ -127,7 +127,7 @@ def test_nothing_on_disk_begins_where_the_log_does(config):
     disk = FakeDisk()
     queues = make(config, disk)
     recovered = load_queues("/s", disk, queues, [("T", 0, 9)])
-    LogStart(queues).settle([("T", 0, 9)])
+    assert list(LogStart(queues).settle([("T", 0, 9)])) == []
     assert recovered.rebuild
     assert queues.by_name["T", 0].max_offset == 9
 

@@ -6,6 +6,8 @@ import pytest
 
 from ledgermq.runtime.disk import DirectoryInUse, RealDisk
 from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.recovery.checkpoint import (
     NO_TIMES,
     ROCKETMQ_BYTES,
@@ -106,7 +108,7 @@ def test_times_are_lowered_to_a_limit_and_never_raised(tmp_path):
 
 def test_the_log_is_promised_only_as_far_as_it_is_synced():
     synced = [10]
-    times = SyncedTimes(lambda: synced[0])
+    times = SyncedTimes(lambda: synced[0], lambda: synced[0] * 10)
     assert times.when_all_is_synced() == NO_TIMES, "nothing was said yet"
     assert times(200, 20) == StoreTimes(10, 20, 0)
     synced[0] = 25
@@ -116,9 +118,23 @@ def test_the_log_is_promised_only_as_far_as_it_is_synced():
     assert times(600, 60) == StoreTimes(60, 60, 0)
 
 
+def test_the_time_of_a_record_is_promised_only_if_that_record_is_synced():
+    """Others of its millisecond, which precede it, may be all that is."""
+    end = [199]
+    times = SyncedTimes(lambda: 20, lambda: end[0])
+    assert times(200, 20) == StoreTimes(19, 20, 0)
+    end[0] = 200
+    assert times(200, 20) == StoreTimes(20, 20, 0)
+
+
+def test_a_millisecond_taken_for_synced_is_found():
+    with planted(BY_TESTS["last-millisecond-taken-for-synced"]), pytest.raises(AssertionError):
+        test_the_time_of_a_record_is_promised_only_if_that_record_is_synced()
+
+
 def test_queues_are_never_said_to_be_further_than_the_index():
     indexed = [15]
-    times = SyncedTimes(lambda: 30, lambda: indexed[0])
+    times = SyncedTimes(lambda: 30, lambda: 300, lambda: indexed[0])
     assert times(200, 20) == StoreTimes(20, 15, 15)
     indexed[0] = 99
     assert times(400, 40) == StoreTimes(30, 40, 40)

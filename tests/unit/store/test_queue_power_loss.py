@@ -18,6 +18,7 @@ from sim.rng import SplitRng
 from store.queues import files as queue_files
 from store.queues.files import QueueFiles
 from store.recovery import start as recovery
+from store.recovery.checkpoint import StoreTimes
 from tests.unit.store.fakes import World
 
 QUEUES = 12
@@ -181,3 +182,37 @@ def test_a_checkpoint_waits_for_the_queues_that_it_tells_of():
     assert checkpoints_before_the_flush() == (0, 1)
     with planted(BY_TESTS["checkpoint-of-unwritten-queues"]):
         assert checkpoints_before_the_flush()[0] == 1
+
+
+def promised_after_the_sync():
+    """Return what ``checkpoint`` promises of the log as it is made, and once the rest is synced."""
+    world = World(queue_file_bytes=400, checkpoint_ms=1_000).begin()
+    world.node.lead()
+    world.put()
+    world.node.commit()
+    world.turns()
+    synced, made = [5], []
+    checkpointer = world.store.checkpoints._queues
+    checkpointer._times = lambda _end, _stored: StoreTimes(synced[0], 9, 0)
+
+    def begin(picture):
+        made.append(checkpointer._work(picture, is_last=False))
+        assert checkpointer._sync(made[-1])
+        checkpointer._take(made[-1])
+
+    checkpointer._begin = begin
+    assert world.store._queues.flush()
+    for now_ms in range(0, 10_000, 500):
+        synced[0] = 5 if now_ms < 5_000 else 8
+        checkpointer.tick(now_ms, world.store._dispatcher.applied)
+    assert len({work.head.marks for work in made}) == 1, "nothing came"
+    return [work.times.physic for work in made]
+
+
+def test_what_is_synced_while_nothing_comes_is_promised_once():
+    assert promised_after_the_sync() == [5, 8]
+
+
+def test_a_checkpoint_that_stays_behind_for_ever_is_found():
+    with planted(BY_TESTS["sync-of-the-rest-not-promised"]), pytest.raises(AssertionError):
+        test_what_is_synced_while_nothing_comes_is_promised_once()

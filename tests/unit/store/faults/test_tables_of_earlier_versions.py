@@ -10,14 +10,18 @@ import msgspec
 import pytest
 
 from broker import controller
+from broker.config import BrokerConfig
 from broker.delays.service import SCHEDULE_TOPIC
 from broker.retention.compaction import StateImage, state_problem
 from broker.sends.schedule import scheduled
-from broker.state.snapshot import FIRST_TABLES
+from broker.state.snapshot import FIRST_TABLES, Snapshot
+from broker.tables import Tables
 from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
+from tests.unit.broker.fakes import FakeClock
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import ROOT, Cluster, make
 
@@ -215,7 +219,10 @@ def test_planted_own_images_believed_whole_are_found_here(earlier):
 
 
 def test_an_image_without_topics_is_none_of_a_broker():
-    files = dict.fromkeys(FIRST_TABLES, b"{}")
-    assert not state_problem(msgspec.msgpack.encode(StateImage(files, [])))
+    tables = Tables(BrokerConfig(broker_cluster_name="C", broker_name="b"), FakeClock())
+    snapshot = Snapshot("/none", tables.state, RealDisk())
+    files = {name: text for name, text in snapshot.take().items() if name in FIRST_TABLES}
+    assert not state_problem(snapshot, msgspec.msgpack.encode(StateImage(files, [])))
     del files["topics.json"]
-    assert "topics.json" in state_problem(msgspec.msgpack.encode(StateImage(files, [])))
+    problem = state_problem(snapshot, msgspec.msgpack.encode(StateImage(files, [])))
+    assert problem == "it lacks topics.json"

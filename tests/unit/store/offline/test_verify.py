@@ -314,12 +314,21 @@ def test_strange_names_are_noted_and_left_alone(plain):
     (root / "commitlog/lost+found").mkdir()
     (root / "consumequeue/t0/x").mkdir()
     (root / "consumequeue/t0/01").mkdir()
-    (root / "consumequeue/stray").touch()
+    (root / "consumequeue/stray.txt").touch()
     (root / f"consumequeue/t0/0/{0:020}.tmp").touch()
     (root / "index/readme").touch()
     report = check(root)
     assert report.findings.health is Health.HEALTHY
     assert len(report.findings.listed) == 7
+
+
+def test_what_lies_where_a_queue_must_is_damage_since_a_broker_refuses_it(plain):
+    root, _ = plain
+    (root / "consumequeue/stray").touch()
+    (root / "consumequeue/t0/7").symlink_to("nowhere")
+    report = check(root)
+    assert kinds(report) == {("consume queue", "in the way")}
+    assert report.findings.health is Health.DAMAGED
 
 
 @pytest.mark.parametrize("name", ["backup", "9" * 20])

@@ -37,14 +37,20 @@ def size_of(**fields):
 class Log(PlainView):
     """A log over a disk; opened at once."""
 
-    def __init__(self, disk, *, clean=False, safe_timestamp_ms=0, directory=DIRECTORY, **config):
+    def __init__(
+        self, disk, *, clean=False, safe_timestamp_ms=0, synced=None, directory=DIRECTORY, **config
+    ):
         self.config = PlainLogConfig(**{"directory": directory, "segment_bytes": SEGMENT, **config})
         self.turns = 0
         self._running = True
         self._damaged = set()
         self._segments = open_segments(disk, self.config)
         self.recovered = recover(
-            self._segments, self.config, clean=clean, safe_timestamp_ms=safe_timestamp_ms
+            self._segments,
+            self.config,
+            clean=clean,
+            safe_timestamp_ms=safe_timestamp_ms,
+            synced=synced,
         )
         self.writer = Writer(self.config, schedule=self._schedule, refusal=lambda: NotLeader(None))
         self.writer.begin(self._segments, self.recovered.extent)

@@ -1,0 +1,93 @@
+"""Planted bugs of what is made of a damaged or missing log, by a start and by a read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+STARTS: Final = (
+    Mutant(
+        name="damage-judged-by-where-to-begin",
+        breaks="One flipped bit takes what was synced up to 3 s before the checkpoint, for ever.",
+        source="RocketMQ CommitLog.recoverAbnormally; a log whose sender has been idle for a day.",
+        plant=patch(
+            "store.plain.recovery:_Known.__init__",
+            ("synced or Synced(safe_ms)", "Synced(safe_ms)"),
+        ),
+    ),
+    Mutant(
+        name="sync-of-the-rest-not-promised",
+        breaks="What was synced behind the last message but for some is never known as synced.",
+        source="A checkpoint is written when something comes; the last sync is later.",
+        plant=patch(
+            "store.recovery.checkpointer:Checkpointer._is_due",
+            ("return self._times(applied[1], stored) != times", "return False"),
+        ),
+    ),
+    Mutant(
+        name="last-millisecond-taken-for-synced",
+        breaks="A record of the millisecond of the last sync counts as synced, and is not.",
+        source="Times count in milliseconds, and many records are stored in each.",
+        plant=patch(
+            "store.recovery.directory:SyncedTimes.__call__",
+            ("is_synced = end <= self._log_end()", "is_synced = True"),
+        ),
+    ),
+    Mutant(
+        name="zero-taken-for-unwritten",
+        breaks="A start cuts the log at a message that ends with a zero, with all behind it.",
+        source="A record that RocketMQ's door lets in, and its master sends.",
+        plant=patch(
+            "store.plain.record:is_torn",
+            ("if ends_zero and not any(view[end : end + SECTOR_BYTES]):", "if ends_zero:"),
+        ),
+    ),
+    Mutant(
+        name="names-of-queues-unseen",
+        breaks="A file under the name of a topic ends a serving broker at the first send to it.",
+        source="A start looked at the queues that it knew.",
+        plant=patch(
+            "store.recovery.loading:Loading.load",
+            ("check_queue_names(self._queues.directory)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="tables-behind-a-link-to-nothing",
+        breaks="A member whose folder of tables is a link to nothing serves until the first save.",
+        source="What is not there was looked at, and the folder that it is in was not.",
+        plant=patch(
+            "broker.state.snapshot:Snapshot._check_replaced", ("check_link(self._directory)", "")
+        ),
+    ),
+    Mutant(
+        name="missing-log-begins-anew",
+        breaks="A log on a disk that is not mounted begins anew at 0, and its queues go.",
+        source="RocketMQ, which starts with an empty log there.",
+        plant=patch(
+            "store.recovery.known:check_log_is_there",
+            ("if any(map(is_segment_name, disk.names(log))):", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="unit-not-looked-at-again",
+        breaks="A sound message is passed over, since the unit that names it is damaged.",
+        source="A unit has no CRC of its own; the block that it is in is compared once.",
+        plant=patch(
+            "store.read.reader:Reader._judge",
+            (
+                "except DamagedUnits:\n        return GetStatus.DAMAGED",
+                "except DamagedUnits:\n        return GetStatus.LOST",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lost-message-asked-for-for-ever",
+        breaks="A consumer asks a broker on its own for a damaged message without end.",
+        source="A pull of a group, where another member has it; RocketMQ hands out the bytes.",
+        plant=patch(
+            "broker.processor.pull:_passed_over",
+            ("next_offset=result.next_offset + 1", "next_offset=result.next_offset"),
+        ),
+    ),
+)
