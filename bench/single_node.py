@@ -122,7 +122,7 @@ async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncI
     place.enter()
     log = PlainLog(PlainLogConfig(directory=f"{directory}/commitlog"), disk=disk)
     index_time = None if config.index is None else lambda: store.checkpoints.index_timestamp
-    times = SyncedTimes(lambda: log.synced_timestamp, index_time)
+    times = SyncedTimes(lambda: log.synced_timestamp, lambda: log.synced_position, index_time)
     store.attach(log, times, Unreplicated)
     safe_ms = min(place.times.physic, place.times.logics) - 3_000
     log.open(clean=place.was_clean, safe_timestamp_ms=max(0, safe_ms))

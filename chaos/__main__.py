@@ -24,6 +24,7 @@ from chaos.compare import compared, tables
 from chaos.demo import demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks
+from chaos.record import DamagedRecording
 from chaos.replay import NoPlan, about_run, not_taken, scenario_of, settle
 from chaos.run import convert_interrupted
 from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
@@ -194,7 +195,10 @@ def _check(run: Path, console: Console) -> int:
         console.print(Text(f"{run} is no recorded run: it has neither run.json nor tables"))
         return EXIT_USAGE
     problems: list[str] = []
-    convert_interrupted(run)
+    try:
+        convert_interrupted(run)
+    except (DamagedRecording, OSError) as error:  # there are no tables then, and all is unknown
+        console.print(Text(f"the recording cannot be read: {error}"))
     combined = combine(check_in_process(run), None, spark_wanted=False)
     write_verdict(run, combined)
     show_verdict(console, combined, TableReader(run, problems).read("faults"), run)

@@ -166,7 +166,7 @@ def recorded_rows(run: Path, names: Iterable[str]) -> int:
     rows = 0
     for path in (path for name in names for path in (run / "tables" / name).glob("**/*.parquet")):
         with contextlib.suppress(OSError, pa.ArrowException):
-            rows += pq.read_metadata(path).num_rows
+            rows += pq.read_metadata(path).num_rows if path.is_file() else 0
     return rows
 
 

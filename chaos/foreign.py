@@ -18,24 +18,32 @@ from chaos.checker.model import Row
 from chaos.history.arrow import arrow_type
 from chaos.history.tables import TABLES, Column
 from chaos.inflated import check_inflated
-from chaos.validate import complaints_of
+from chaos.validate import complaints_of, doubled, order_complaints
 
 TEXTS_BYTES_MAX: Final = 4 * 1024**3
 """Of a file that is read as a whole: what is more is for Spark."""
 
 
 class TableReader:
-    """Reads the tables of one run; notes in ``problems`` what is wrong with them."""
+    """Reads the tables of one run; notes in ``problems`` what is wrong with them.
+
+    ``refused`` are the tables that were left out for it.
+    """
 
     def __init__(self, run: Path, problems: list[str]) -> None:
         self._run = run
         self._problems = problems
+        self.refused: set[str] = set()
 
     def read(self, name: str) -> list[Row]:
         """Return a table's rows with every declared column; [] if it is absent or damaged."""
         rows: list[Row] = []
         whole = True
         for file in table_files(self._run, name):
+            if not file.is_file():  # nobody may ever write into a pipe
+                self._problems.append(f"{file}: not a regular file")
+                whole = False
+                continue
             try:
                 check_inflated(file, TEXTS_BYTES_MAX)
                 # Page by page: other columns' structs may be of any shape.
@@ -49,25 +57,57 @@ class TableReader:
             rows += _declared(found, name, complaints)
             self._problems += [f"{file}: {line}" for line in complaints]
             whole = whole and not complaints
+        if whole and (twice := doubled(name, rows)):
+            self._problems.append(f"{self._run / 'tables' / name}: {twice}")
+            whole = False
+        if not whole:
+            self.refused.add(name)
         return rows if whole else []
 
 
 def table_files(run: Path, name: str) -> list[Path]:
-    """Return the Parquet files of a table, in either place where they may lie."""
-    directory = run / "tables" / name
-    if not directory.exists():
-        directory = run / name
+    """Return the Parquet files of a table, in either place where they may lie.
+
+    What is called so and is no file is among them, for whoever opens it to refuse.
+    """
+    directory = table_folder(run, name)
     if directory.is_dir():
-        found = sorted(directory.rglob("*.parquet"))
-        return [file for file in found if not file.name.startswith((".", "_"))]
+        return [file for file in sorted(directory.rglob("*.parquet")) if _is_meant(file)]
     single = run / "tables" / f"{name}.parquet"
-    return [single] if single.is_file() else []
+    return [single] if _is_meant(single) and (single.exists() or single.is_symlink()) else []
+
+
+def table_folder(run: Path, name: str) -> Path:
+    """Return where the files of a table lie, if it has a folder."""
+    directory = run / "tables" / name
+    return directory if directory.exists() else run / name
+
+
+def misplaced(run: Path) -> list[str]:
+    """Return a line for each table that nobody reads: of no known name, or without Parquet."""
+    root = run / "tables"
+    found = []
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        if path.name.startswith((".", "_")) or (path.is_file() and path.suffix != ".parquet"):
+            continue
+        name = path.name if path.is_dir() else path.stem
+        if name not in TABLES and (not path.is_dir() or any(path.rglob("*.parquet"))):
+            found.append(f"{path}: no table is called {name}, and nobody reads it")
+        elif name in TABLES and not table_files(run, name):
+            found.append(f"{path}: there is no Parquet file of the table {name} in it")
+    return found
+
+
+def _is_meant(file: Path) -> bool:
+    """Tell whether a file counts; the folders that are called so are gone through, too."""
+    return not file.name.startswith((".", "_")) and not file.is_dir()
 
 
 def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
     """Return the rows with the declared columns, as far as they can be understood."""
     present = {given.lower(): number for number, given in enumerate(found.schema.names)}
     data: dict[str, list[object]] = {}
+    times: dict[str, pa.ChunkedArray] = {}
     for column in TABLES[name]:
         number = present.get(column.name)
         if number is None:
@@ -81,7 +121,9 @@ def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
         values = _cast(found.column(number), column, complaints)
         if len(complaints) == known:
             complaints += complaints_of(name, column, values)
+            times[column.name] = values
         data[column.name] = values.to_pylist()
+    complaints += order_complaints(name, times)
     if complaints:
         return []
     names = list(data)

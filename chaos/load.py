@@ -6,62 +6,78 @@ Source: spec/proof.md 4.3; layout of RUN as docs/chaos.md draws it.
 """
 
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from chaos.catalogue.checks import (
+    BARE,
+    EMPTY,
+    MISSING,
+    ODD,
+    REFUSED,
+    REPLICAS,
+    RUN_JSON,
+    UNREAD,
+)
 from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.checker.clocks import tolerance_of, widen
-from chaos.checker.model import History, Replica, Row
-from chaos.foreign import TableReader, table_files
-from chaos.history.domains import DLEDGER, PLAIN
+from chaos.checker.model import History, Replica, Row, lacking
+from chaos.foreign import TableReader, misplaced, table_files
+from chaos.history.domains import DLEDGER, MEMBERS, NUMBERS_MAX, PLAIN, TELLING
 from chaos.history.payload import run_tag
 from chaos.history.plain_segment import decode_plain
 from chaos.history.segment import EntryRow, decode_segment
-from chaos.validate import clock_complaints, complaints_about, usable_contract
+from chaos.validate import (
+    clock_complaints,
+    complaints_about,
+    unfilled,
+    unknown_bounds,
+    usable_contract,
+    usable_limits,
+)
+from ledgermq.runtime.regular import READ_BYTES_MAX, read_named
 
 SEGMENT_NAME_DIGITS = 20
+TABLES_READ = (
+    "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
+    "answers", "txn", "masters", "queue_index",
+)  # fmt: skip
 
 
 def load_history(run: Path) -> History:
     """Return the history of a run; what is wrong with its files is in ``problems``."""
     problems: list[str] = []
-    about = read_about(run, problems)
-    problems += [f"{run / 'run.json'}: {line}" for line in complaints_about(about)]
-    told = about.get("problems")
-    problems += [str(line) for line in told] if isinstance(told, list) else []
-    reader = TableReader(run, problems)
-    tables = {
-        name: reader.read(name)
-        for name in (
-            "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
-            "answers", "txn", "masters", "queue_index",
-        )
-    }  # fmt: skip
-    problems += [f"{run / 'tables'}: {line}" for line in clock_complaints(tables)]
+    unusable: dict[str, str] = {}
+    about = _look_at_about(run, problems, unusable)
+    tables = _read_tables(run, about, problems, unusable)
     tolerance = tolerance_of(about)
     for name, rows in tables.items():
         widen(name, rows, tolerance)
-    recorded = about.get("tables")
-    for name in recorded if isinstance(recorded, list) else ():
-        if not table_files(run, str(name)):
-            problems.append(f"{run}: the table {name}, which run.json names, is missing")
-    if not tables["events"] and table_files(run, "events"):
-        problems.append(f"{run / 'tables' / 'events'}: the table events is empty")
-    replicas = load_replicas(run, problems) or replicas_of(reader.read("replica_log"))
+    known = len(problems)
+    replicas = load_replicas(run, problems)
+    if len(problems) > known:
+        unusable[REPLICAS] = REFUSED
+    elif not replicas and "replica_log" in unusable:
+        unusable[REPLICAS] = unusable["replica_log"]
+    elif missing := lacking("replica_log", tables["replica_log"], *TELLING["replica_log"]):
+        unusable[REPLICAS] = f"{BARE} {missing}"
+    replicas = replicas or replicas_of(tables["replica_log"])
     nodes = about.get("nodes")
     named = list(nodes) if isinstance(nodes, list | dict) else []
     problems += missing_logs(named, replicas)
     run_id = find_run_id(run, about, tables["sends"])
     coverage = about.get("coverage")
-    promised = promised_copies(about, replicas)
-    modes, most, asked = (about.get(k) for k in ("modes", "reconsume_max", "check_back"))
+    promised = promised_copies(about, replicas, told_nodes(tables))
+    modes, asked = (about.get(k) for k in ("modes", "check_back"))
     return History(
         run_ids=frozenset({run_id, run_tag(run_id)}),
         quorum=max(promised.values()),
         promised=promised,
+        named_nodes=[str(node) for node in named],
         topic=_word(about.get("topic")),
         group=_word(about.get("group")),
         sends=tables["sends"],
@@ -79,20 +95,77 @@ def load_history(run: Path) -> History:
         coverage=numbers_of(coverage) if isinstance(coverage, dict) else None,
         subscriptions=tags_by_group(about.get("subscriptions")),
         modes={k: str(v) for k, v in modes.items()} if isinstance(modes, dict) else {},
-        reconsume_max=numbers_of(most) if isinstance(most, dict) else {},
+        reconsume_max=usable_limits(about.get("reconsume_max")),
         check_back=numbers_of(asked) if isinstance(asked, dict) else {},
         exits=[row for row in about.get("exits") or () if isinstance(row, dict)],
         answers=tables["answers"],
         contract=usable_contract(about.get("contract")),
         clock_tolerance_ns=tolerance,
         problems=problems,
+        unusable=unusable,
     )
 
 
-def promised_copies(about: dict[str, Any], replicas: Sequence[Replica]) -> dict[str, int]:
+def _look_at_about(run: Path, problems: list[str], unusable: dict[str, str]) -> dict[str, Any]:
+    """Return what run.json says; what is wrong with it, or was with the run, is noted."""
+    about = read_about(run, problems)
+    if problems:
+        unusable |= dict.fromkeys((RUN_JSON, *MEMBERS), UNREAD)
+    odd = complaints_about(about)
+    unusable |= {name: ODD for name in map(_first_word, odd) if name in MEMBERS}
+    odd += unknown_bounds(about.get("contract"))
+    problems += [f"{run / 'run.json'}: {line}" for line in odd]
+    told = about.get("problems")
+    problems += [str(line) for line in told] if isinstance(told, list) else []
+    return about
+
+
+def _first_word(line: str) -> str:
+    """Return the member of run.json that a complaint begins with."""
+    return re.split(r"\W", line, maxsplit=1)[0]
+
+
+def _read_tables(
+    run: Path, about: dict[str, Any], problems: list[str], unusable: dict[str, str]
+) -> dict[str, list[Row]]:
+    """Return the tables of a run; what is of no use is named, and why, and has no rows."""
+    reader = TableReader(run, problems)
+    tables = {name: reader.read(name) for name in TABLES_READ}
+    # Decoded by somebody else: read only where there are no dumps.
+    is_decoded = not dumps_of(run)
+    tables["replica_log"] = reader.read("replica_log") if is_decoded else []
+    problems += misplaced(run)
+    unusable |= dict.fromkeys(reader.refused, REFUSED)
+    for name, line in clock_complaints(tables).items():
+        problems.append(f"{run / 'tables'}: {line}")
+        tables[name], unusable[name] = [], REFUSED
+    recorded = about.get("tables")
+    for name in map(str, recorded if isinstance(recorded, list) else ()):
+        if not table_files(run, name):
+            problems.append(f"{run}: the table {name}, which run.json names, is missing")
+            unusable[name] = MISSING
+    counts = {name: len(rows) for name, rows in tables.items() if name not in unusable}
+    for name in unfilled(about, counts):
+        if name != "replica_log" or is_decoded:
+            problems.append(f"{run / 'tables' / name}: the table {name} is empty")
+            unusable[name] = EMPTY
+    if not tables["events"] and "events" not in unusable and table_files(run, "events"):
+        problems.append(f"{run / 'tables' / 'events'}: the table events is empty")
+    return tables
+
+
+def told_nodes(tables: dict[str, list[Row]]) -> set[str]:
+    """Return the nodes that said or noted anything of themselves."""
+    return {row["node"] for name in ("raft_probe", "raft_event") for row in tables[name]}
+
+
+def promised_copies(
+    about: dict[str, Any], replicas: Sequence[Replica], told_of: Collection[str] = ()
+) -> dict[str, int]:
     """Return by group how many logs hold what it acknowledged, by run.json, else by its contract.
 
-    A node whose log is missing counts where there is one group, or where ``nodes`` names its group.
+    A node whose log is missing counts where there is one group, or where ``nodes`` names its group;
+    ``told_of``: nodes of the group, where it is one. 0: nobody knows of how many a majority is.
     """
     told, contract, nodes = (about.get(key) for key in ("quorum", "contract", "nodes"))
     durability = str(contract.get("durability", QUORUM)) if isinstance(contract, dict) else QUORUM
@@ -102,7 +175,7 @@ def promised_copies(about: dict[str, Any], replicas: Sequence[Replica]) -> dict[
     groups = sorted(size) or [""]
     if len(groups) == 1:
         number = nodes if isinstance(nodes, int) else len(nodes) if nodes else 0
-        named = Counter({groups[0]: number})
+        named = Counter({groups[0]: max(number, len(told_of))})
     found = {group: copies(durability, max(size[group], named[group])) for group in groups}
     if isinstance(told, dict):
         found |= {group: n for group, n in numbers_of(told).items() if group in found and n > 0}
@@ -169,19 +242,22 @@ def missing_logs(nodes: Sequence[object], replicas: Sequence[Replica]) -> list[s
 
 def load_replicas(run: Path, problems: list[str]) -> list[Replica]:
     """Return the dumped logs; a dump without a usable meta.json is a problem."""
-    root = run / "replicas"
     found = []
-    for directory in sorted(root.iterdir()) if root.is_dir() else ():
-        if not directory.is_dir():
-            continue
+    for directory in dumps_of(run):
         try:
             found.append(load_replica(directory))
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             problems.append(
                 f"{directory}: needs meta.json with at least commit_index: "
                 f"{type(error).__name__}: {error}"
             )
     return found
+
+
+def dumps_of(run: Path) -> list[Path]:
+    """Return the folders of the nodes whose disks were copied."""
+    root = run / "replicas"
+    return sorted(one for one in root.iterdir() if one.is_dir()) if root.is_dir() else []
 
 
 def replicas_of(rows: Sequence[Row]) -> list[Replica]:
@@ -218,11 +294,15 @@ def load_replica(directory: Path) -> Replica:
 
     Errors: OSError, ValueError, TypeError, KeyError for a meta.json that cannot be used.
     """
-    meta = dict(json.loads((directory / "meta.json").read_text()))
-    commit = int(meta["commit_index"])
+    path = directory / "meta.json"
+    meta = dict(json.loads(read_named(str(path), READ_BYTES_MAX)))
+    commit, first = index_of(meta["commit_index"]), index_of(meta.get("first_index") or 0)
     told = meta.get("end_index")
-    end = None if told is None else int(told)
+    end = None if told is None else index_of(told)
     paths = [path for path in sorted((directory / "data").glob("*")) if is_segment(path)]
+    for one in paths:
+        if not one.is_file():  # nobody may ever write into a pipe
+            raise ValueError(f"{one} is not a regular file")
     form = str(meta.get("format") or DLEDGER)
     if form not in {DLEDGER, PLAIN}:
         raise ValueError(f"format is {form!r}; write {DLEDGER} or {PLAIN}")
@@ -234,13 +314,24 @@ def load_replica(directory: Path) -> Replica:
         node=str(meta.get("node") or directory.name),
         rows=kept,
         commit_index=commit,
-        first_index=int(meta.get("first_index") or 0),
+        first_index=first,
         group=str(meta.get("group") or ""),
         is_plain=is_plain,
         end_index=max((row.entry_index for row in kept), default=-1) if end is None else end,
     )
 
 
+def index_of(told: str | float) -> int:
+    """Return an index that a meta.json tells. Errors: ValueError, TypeError for what is none."""
+    try:
+        index = int(told)
+    except OverflowError as error:
+        raise ValueError(f"{told!r} is no index") from error
+    if isinstance(told, bool) or abs(index) >= NUMBERS_MAX:
+        raise ValueError(f"{told!r} is no index")
+    return index
+
+
 def is_segment(path: Path) -> bool:
     """Return whether a file is named as a data segment: 20 digits, its start position."""
-    return len(path.name) == SEGMENT_NAME_DIGITS and path.name.isdigit() and path.is_file()
+    return len(path.name) == SEGMENT_NAME_DIGITS and path.name.isdigit()

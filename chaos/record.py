@@ -63,6 +63,8 @@ def read_recording(path: Path) -> Iterator[Line]:
 
     Errors: `DamagedRecording` for any other broken or missing line.
     """
+    if not path.is_file():  # nobody may ever write into a pipe
+        raise DamagedRecording(f"{path}: not a regular file")
     lines = path.read_bytes().split(b"\n")
     for at, raw in enumerate(lines[:-1]):
         try:

@@ -74,11 +74,11 @@ RECORDED = (
     "faults",
     "txn",
     "raft_probe",
-    "raft_event",
+    "answers",
 )
 """Tables that every run of ours has: one that is missing later was taken away."""
-MASTERS = "masters"
-"""The one that a run with controllers has besides."""
+MASTERS, RAFT_EVENT = "masters", "raft_event"
+"""The ones that runs with controllers, or of Raft groups, have besides."""
 COUNTS_EVERY_S = 0.25
 RUNNING = "running"
 """The file in a run that is locked while it is recorded."""
@@ -395,7 +395,7 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "reconsume_max": parts.plan.reconsume_max,
         "check_back": CHECK_BACK,
         "subscriptions": parts.plan.subscriptions,
-        "tables": [*RECORDED, *([] if parts.decisions is None else [MASTERS])],
+        "tables": tables_of(mode.name, decided=parts.decisions is not None),
         "exits": [row for row in parts.exits if row["process"] != "proxy"],
         "nodes": nodes,
         "mode": mode.name,
@@ -412,6 +412,12 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
     }
     (options.run / "run.json").write_text(json.dumps(about, indent=2) + "\n")
     return about
+
+
+def tables_of(mode: str, *, decided: bool) -> list[str]:
+    """Return the tables that a run records; ``decided``: controllers choose its masters."""
+    besides = [*([RAFT_EVENT] if mode == RAFT else []), *([MASTERS] if decided else [])]
+    return [*RECORDED, *besides]
 
 
 def run_row(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,14 +20,19 @@ from chaos.history.domains import (
     CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
+    FILLED,
+    KEYS,
     LEAST,
+    LONG_RUNNING_NS,
     MODES,
+    ORDERED,
     SHARES,
     TIMES,
     TOLERANCE,
     TOLERANCE_MAX_NS,
     TRIES,
     UNITS_APART,
+    WITHOUT_RAFT,
     WORDS,
 )
 from chaos.history.tables import Column
@@ -165,11 +170,27 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def unknown_bounds(contract: object) -> list[str]:
+    """Return what a contract says and no check goes by: a misspelt bound binds nobody."""
+    known = {*CONTRACT_WORDS, *SHARES, *TIMES}
+    return [
+        f"contract.{name} is no part of a contract: write one of {', '.join(sorted(known))}"
+        for name in (contract if isinstance(contract, dict) else ())
+        if name not in known
+    ]
+
+
 def usable_contract(told: object) -> dict[str, Any]:
     """Return what run.json's contract says, without bounds that are no numbers of at least 0."""
     contract = told if isinstance(told, dict) else {}
     bounds = {*TIMES, *SHARES}
     return {n: v for n, v in contract.items() if n not in bounds or (_is_number(v) and v >= 0)}
+
+
+def usable_limits(told: object) -> dict[str, int]:
+    """Return what of run.json's reconsume_max are numbers of times."""
+    limits = told.items() if isinstance(told, dict) else ()
+    return {group: times for group, times in limits if type(times) is int and times >= 0}
 
 
 def _is_number(value: object) -> bool:
@@ -179,25 +200,79 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Return which tables' times cannot be of the clock and unit of the others.
+def order_complaints(table: str, times: Mapping[str, pa.ChunkedArray]) -> list[str]:
+    """Return which rows of a file end before they begin."""
+    found = []
+    for begin, end in ORDERED.get(table, ()):
+        if begin in times and end in times:
+            odd = pc.fill_null(pc.less(times[end], times[begin]), fill_value=False)
+            remedy = f"it lies before {begin}: write both by one clock, in nanoseconds"
+            found += _odd(odd, times[end], end, remedy)
+    return found
+
+
+def doubled(table: str, rows: Sequence[Row]) -> str:
+    """Return which row stands in a table twice, in words; empty if none does."""
+    key = KEYS.get(table, ())
+    if not key:
+        return ""
+    seen: dict[tuple[object, ...], int] = {}
+    twice: list[tuple[int, int]] = []
+    for number, row in enumerate(rows):
+        if row[key[0]] is not None:
+            first = seen.setdefault(tuple(row[name] for name in key), number)
+            twice += [(first, number)] if first != number else []
+    if not twice:
+        return ""
+    first, number = twice[0]
+    words = ", ".join(f"{name} {rows[number][name]}" for name in key[:2])
+    more = f", and so are {len(twice) - 1} more" if len(twice) > 1 else ""
+    return f"row {number} is row {first} once more ({words}){more}: write each row once"
+
+
+def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """Return which tables' times cannot be of the clock and unit of the others, and why.
 
     Both ends have to be apart: of what happened once, soon after the begin, only the latest is.
+    Where the clock ran long before anything was sent, one time that is apart is enough.
     """
-    ends: dict[str, tuple[int, int]] = {}
-    for name, column in CLOCKS.items():
-        # 0 and 1 are the first moment of a clock in whatever unit.
-        times = [row[column] for row in tables.get(name, ()) if (row[column] or 0) > 1]
-        if times:
-            ends[name] = (max(BEGIN_NS, min(times)) if name == "sends" else min(times), max(times))
-    if "sends" not in ends:
-        return []
-    begin, end = ends["sends"]
+    ends: dict[tuple[str, str], tuple[int, int]] = {}
+    for name, columns in CLOCKS.items():
+        for column in columns:
+            # 0 and 1 are the first moment of a clock in whatever unit.
+            times = [t for row in tables.get(name, ()) if (t := row[column] or 0) > 1]
+            if times:
+                ends[name, column] = (min(times), max(times))
+    if ("sends", "t_inv") not in ends:
+        return {}
+    begin, end = ends["sends", "t_inv"]
+    begin = max(BEGIN_NS, begin)
+    found: dict[str, str] = {}
+    for (name, column), (first, last) in ends.items():
+        is_long = begin > LONG_RUNNING_NS
+        alone = is_long and (first * UNITS_APART < begin or last > end * UNITS_APART)
+        if alone or (_are_apart(first, begin) and _are_apart(last, end)):
+            found.setdefault(
+                name,
+                f"the times of {name} ({column} {first} to {last}) and of sends (t_inv up to "
+                f"{end}) are not of one clock and unit: write nanoseconds of one monotonic clock",
+            )
+    return found
+
+
+def unfilled(about: Mapping[str, Any], rows: Mapping[str, int]) -> list[str]:
+    """Return the tables that run.json names and that have no rows, though somebody wrote them.
+
+    ``rows``: how many each has that is there.
+    """
+    named, contract = about.get("tables"), about.get("contract")
+    durability = contract.get("durability") if isinstance(contract, dict) else None
     return [
-        f"the times of {name} ({CLOCKS[name]} up to {last}) and of sends (t_inv up to "
-        f"{end}) are not of one clock and unit: write nanoseconds of one monotonic clock"
-        for name, (first, last) in ends.items()
-        if _are_apart(first, begin) and _are_apart(last, end)
+        name
+        for name in (named if isinstance(named, list) else ())
+        if name in FILLED and rows.get(name) == 0
+        # Brokers of pairs note no steps.
+        if not (name == "raft_event" and durability in WITHOUT_RAFT)
     ]
 
 

@@ -273,10 +273,12 @@ def check(
             f"{run} is not a directory; make a run first: {program()} demo", param_hint="RUN"
         )
     require("chaos", "spark")
+    from chaos.record import DamagedRecording
     from chaos.run import convert_interrupted
     from spark.check_history import directory, main
 
-    with contextlib.suppress(ArgumentTypeError):  # the job says what is wrong with it
+    # The job says what is wrong with it.
+    with contextlib.suppress(ArgumentTypeError, DamagedRecording, OSError):
         convert_interrupted(directory(run))
 
     arguments = [run]

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import typer
 
+from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from mutants.planting import planted
 from sim.campaign import RAFT, Case, Totals, campaign, plan_of
 from sim.detect import SEEDS_MAX, Detection, bugs_of, known_seeds, measure, table
@@ -71,7 +71,7 @@ def load(path: Path) -> Plan:
     """Return the plan in a file."""
     try:
         return decode_plan(path.read_bytes())
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
+    except (*NOT_DECODED, OSError, ValueError) as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint="--plan") from error
 
 

@@ -306,15 +306,6 @@ HARNESS: Final = (
         plant=patch("chaos.checker.excuses:_parts", ("if not spans or", "if True or")),
     ),
     Mutant(
-        name="loss-of-everything-excused",
-        breaks="That all was lost after disks were taken counts as a record without deliveries.",
-        source="Seen in this system: one of twelve lost was INVALID, all twelve were excused.",
-        plant=patch(
-            "chaos.checker.excuses:_asked_of_a_part",
-            ('find_lost if name == "A1" else checks[name]', "checks[name]"),
-        ),
-    ),
-    Mutant(
         name="anomalies-counted-only",
         breaks="Two checkers that find as many anomalies agree, whichever these are.",
         source="Seen in this system: one named a message, the other a place.",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from chaos.history.domains import DLEDGER
+from chaos.history.domains import DLEDGER, NUMBERS_MAX
 from spark.copies import (
     CONTENTS,
     FORMS,
@@ -46,11 +46,14 @@ def find_replicas(run: Path) -> list[Replica]:
     if len(nodes) > NODES_MAX:
         raise BrokenHistoryError(f"{root}: {len(nodes)} nodes, more than {NODES_MAX}")
     metas = [_read_meta(node / "meta.json") for node in nodes]
+    indexes = [_indexes(node / "meta.json", meta) for node, meta in zip(nodes, metas, strict=True)]
     groups = sorted({str(meta.get("group", 0)) for meta in metas})
     replicas = []
-    for number, (node, meta) in enumerate(zip(nodes, metas, strict=True)):
+    for number, (node, meta, index) in enumerate(zip(nodes, metas, indexes, strict=True)):
         names = [f for f in (node / "data").glob("*") if len(f.name) == SEGMENT_NAME_DIGITS]
-        end = meta.get("end_index")
+        for file in names:
+            if not file.is_file():  # nobody may ever write into a pipe
+                raise BrokenHistoryError(f"{file}: not a regular file")
         replicas.append(
             Replica(
                 node=str(meta.get("node") or node.name),
@@ -59,9 +62,9 @@ def find_replicas(run: Path) -> list[Replica]:
                 group_name=str(meta.get("group", 0)),
                 form=str(meta.get("format") or DLEDGER),
                 boot_id=None if meta.get("boot_id") is None else str(meta["boot_id"]),
-                first_index=int(meta.get("first_index") or 0),
-                end_index=None if end is None else int(end),
-                commit_index=int(meta["commit_index"]),
+                first_index=index["first_index"] or 0,
+                end_index=index["end_index"],
+                commit_index=index["commit_index"] or 0,
                 segments=tuple(str(f) for f in sorted(names) if f.name.isdigit()),
             )
         )
@@ -111,13 +114,32 @@ def _split(session: SparkSession, tasks: list[Task], part_bytes: int) -> list[Ta
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():  # nobody may ever write into a pipe
+        raise BrokenHistoryError(f"{path}: not a regular file")
     try:
         meta = dict(json.loads(path.read_text()))
-        int(meta["commit_index"])
         FORMS[meta.get("format") or DLEDGER]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BrokenHistoryError(
-            f"{path}: needs a JSON object with at least commit_index: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _broken(path, f"{type(error).__name__}: {error}") from error
     return meta
+
+
+def _indexes(path: Path, meta: dict[str, Any]) -> dict[str, int | None]:
+    """Return the indexes that a meta.json tells. Errors: BrokenHistoryError if one can be none."""
+    if meta.get("commit_index") is None:
+        raise _broken(path, "there is none")
+    found: dict[str, int | None] = {}
+    for name in ("commit_index", "first_index", "end_index"):
+        told = meta.get(name)
+        try:
+            index = None if told is None else int(told)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise _broken(path, f"{name}: {error}") from error
+        if isinstance(told, bool) or abs(index or 0) >= NUMBERS_MAX:
+            raise _broken(path, f"{name} is {told!r}")
+        found[name] = index
+    return found
+
+
+def _broken(path: Path, why: str) -> BrokenHistoryError:
+    return BrokenHistoryError(f"{path}: needs a JSON object with at least commit_index: {why}")

@@ -4,16 +4,18 @@ Facts are collected once (topics, groups, nodes, faults, leaderships); they are 
 size of the history. Source: spec/proof.md 3.0.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.catalogue.faults import Span, moves_clock, took_nothing
+from chaos.catalogue.faults import Span, moves_clock, took_nothing, unsettles
 from spark.bodies import tag_of_run
-from spark.history import History, read_table
+from spark.commit_log import find_replicas
+from spark.history import BrokenHistoryError, History, has_dumps, read_table
 from spark.timeline import Timeline, timeline
 
 GROUPS_PER_MASK: Final = 62  # a consumer group is one bit of a long
@@ -89,23 +91,42 @@ class Context:
     delivered_rows: int = 0
     unkeyed_rows: int = 0
     foreign_rows: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    noted_faults: list[Fault] = field(default_factory=list)
+    """All that were switched on, for evidence; what excuses anything is in `faults`."""
+    telling_nodes: frozenset[str] = frozenset()
+    """Where there were faults: the nodes that said or noted anything of themselves."""
+    nodes: frozenset[str] = frozenset()
+    """Where there were faults: all brokers whose names somebody said, run.json and logs too."""
     leaderships: list[Leadership] = field(default_factory=list)
 
     @property
+    def faults(self) -> list[Fault]:
+        """Faults that a witness saw take effect: no other excuses anything."""
+        return [fault for fault in self.noted_faults if fault.effective]
+
+    def ours(self, targets: Sequence[str]) -> list[str]:
+        """Return the nodes of this system among a fault's targets; all where nobody named any."""
+        return [node for node in targets if not self.nodes or node in self.nodes]
+
+    @property
     def taking(self) -> list[Fault]:
-        """Faults that may take something from their nodes; others excuse nothing."""
+        """Faults that may have taken something from nodes of this system: those are the targets."""
         spans = [Span(one.kind, one.targets, one.start, one.end) for one in self.faults]
         return [
-            one
+            replace(one, targets=tuple(self.ours(one.targets)))
             for one, span in zip(self.faults, spans, strict=True)
-            if not took_nothing(span, spans)
+            if not took_nothing(span, spans) and (not one.targets or self.ours(one.targets))
         ]
 
     @property
+    def unsettling(self) -> list[Fault]:
+        """Faults that may be why brokers did something late, or once more."""
+        return [one for one in self.faults if unsettles(one.kind, one.targets, self.nodes)]
+
+    @property
     def clocks_moved(self) -> bool:
-        """Whether a fault that took effect moved a wall clock, by which brokers wait."""
-        return any(fault.effective and moves_clock(fault.kind) for fault in self.faults)
+        """Whether a fault moved a wall clock, by which brokers wait."""
+        return any(moves_clock(fault.kind) for fault in self.faults)
 
     @property
     def timeline(self) -> Timeline:
@@ -209,6 +230,7 @@ def load_context(session: SparkSession, history: History) -> Context:
     _read_delivery_facts(context)
     _read_statements(context)
     _read_faults(context)
+    _read_nodes(context)
     _read_leaderships(context)
     return context
 
@@ -303,9 +325,17 @@ def _read_statements(context: Context) -> None:
     """Count what consumers stated, and how far queues were read."""
     if context.history.rows("acks"):
         columns = ("topic", "queue_id", "value_offset", "t_inv", "delay_ms", "reconsume")
-        counted = context.table("acks").filter("kind != 'nack' or msg_key is not null")
+        # Of a refusal of nobody knows what only that counts.
+        unnamed = F.expr("kind = 'nack' and msg_key is null")
+        told = [
+            F.count(F.when(F.col(name).isNull() & ~unnamed, 1)).alias(f"no_{name}")
+            for name in columns
+        ]
         context.ack_stats = (
-            counted.groupBy("grp", "kind", "outcome").agg(*_empty(*columns)).collect()
+            context.table("acks")
+            .groupBy("grp", "kind", "outcome")
+            .agg(*told, F.count(F.when(unnamed, 1)).alias("no_msg_key"))
+            .collect()
         )
     if context.history.rows("drain"):
         undrained = F.count(F.when(~F.coalesce("drained", F.lit(col=False)), 1))
@@ -325,7 +355,7 @@ def _read_faults(context: Context) -> None:
         if start is None or row.status in {"planned", "skipped", "failed"}:
             continue
         witness = row.witness
-        context.faults.append(
+        context.noted_faults.append(
             Fault(
                 fault_id=row.fault_id,
                 kind=row.kind,
@@ -337,6 +367,26 @@ def _read_faults(context: Context) -> None:
                 only_there=row.only_there,
             )
         )
+
+
+def _read_nodes(context: Context) -> None:
+    if not context.noted_faults:
+        return
+    context.telling_nodes = frozenset(_names(context, ("raft_probe", "raft_event")))
+    told = context.history.run.get("nodes")
+    named = map(str, told if isinstance(told, list | dict) else ())
+    logs = set() if has_dumps(context.history.path) else _names(context, ("replica_log",))
+    try:
+        logs |= {replica.node for replica in find_replicas(context.history.path)}
+    except BrokenHistoryError:
+        logs = set()  # the history says so itself
+    context.nodes = frozenset({*named, *logs, *context.telling_nodes})
+
+
+def _names(context: Context, tables: Sequence[str]) -> set[str]:
+    """Return the nodes that rows of some tables name."""
+    known = [context.table(name).select("node") for name in tables if context.history.rows(name)]
+    return {row.node for names in known for row in names.distinct().collect()}
 
 
 def _read_leaderships(context: Context) -> None:

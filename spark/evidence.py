@@ -107,19 +107,19 @@ def faults_between(context: Context, start: int, end: int) -> list[str]:
     """Return ``id kind targets`` of the faults in force in an interval (ns)."""
     return [
         f"{f.fault_id} {f.kind} {','.join(f.targets)}"
-        for f in context.faults
+        for f in context.noted_faults
         if f.overlaps(start - FAULT_MARGIN_NS, end + FAULT_MARGIN_NS)
     ]
 
 
 def _faults_at(context: Context, time: str | None) -> Column:
     empty = F.array().cast("array<string>")
-    if time is None or not context.faults:
+    if time is None or not context.noted_faults:
         return empty
     at = F.col(time)
     spans = [
         (f.fault_id, f.start - FAULT_MARGIN_NS, _end(f.end) + FAULT_MARGIN_NS)
-        for f in context.faults
+        for f in context.noted_faults
     ]
     # One literal, however many faults there were.
     known = array_of(spans, "id string, begin long, end long")

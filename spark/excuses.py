@@ -2,50 +2,59 @@
 
 Such faults take what there was. So where a contract is exceeded, checks of loss are asked again of
 what was sent after the last of them, and, where no end of the run is needed, of what was sent and
-read before the first; without logs, which have no times. Source: spec/proof.md 4.3 (Contract).
+read before the first; without logs, which have no times. Those that name a message and a group look
+at each by itself (`taken`). Source: spec/proof.md 4.3 (Contract).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from chaos.catalogue.contracts import AFTER, BEFORE, NONE, SETTLED_NS
+from pyspark.sql import DataFrame
+
+from chaos.catalogue.contracts import AFTER, BEFORE, NAMED, NONE, SETTLED_NS
 from chaos.catalogue.faults import exceeds
-from spark.checks.loss import check_loss
 from spark.checks.offsets import check_offsets
 from spark.checks.reading import check_backwards, check_skips
 from spark.checks.retries import check_missing_letters
 from spark.checks.sends import check_order
 from spark.checks.service import check_refused
-from spark.checks.transactions import check_committed_missing
-from spark.context import Context, load_context
+from spark.checks.transactions import decisions, missed_commits
+from spark.context import Context, Fault, load_context
 from spark.history import Part
-from spark.message_outcomes import load_outcomes
+from spark.log_entries import LogEntries
 from spark.result import INVALID, UNKNOWN, CheckResult, Contract
+from spark.taken import not_taken
 
 _ASKED: Final[dict[str, Callable[[Context], CheckResult]]] = {
-    "A1": lambda context: check_loss(context, load_outcomes(context, None), None, gaps=False),
     "A11": check_order,
     "A13": check_backwards,
     "A14": check_skips,
     "A15": lambda context: check_offsets(context, None, None),
     "A27": check_refused,
-    "A55": check_committed_missing,
     "A57": check_missing_letters,
 }
 
 
-def excuse_less(context: Context, contract: Contract, results: list[CheckResult]) -> None:
+def excuse_less(
+    context: Context, contract: Contract, results: list[CheckResult], entries: LogEntries | None
+) -> None:
     """Note in the details of results what no fault that took a disk explains."""
-    if not contract.exceeded or contract.stated.get("durability") == NONE:
+    taking = _taking(context, contract)
+    if not contract.exceeded or contract.stated.get("durability") == NONE or not taking:
         return
+    for result in results:
+        if result.verdict == INVALID and result.check in NAMED:
+            missed = _missed(context, result.check)
+            words = "" if missed is None else not_taken(context, missed, entries, taking)
+            result.details |= {"not_excused": words} if words else {}
     doubted = [one for one in results if one.verdict == INVALID and one.check in _ASKED]
-    for part, checks, words in _parts(context, contract) if doubted else ():
+    for part, checks, words in _parts(taking) if doubted else ():
         known: Context | None = None
         for result in doubted:
             if result.check not in checks or "not_excused" in result.details:
                 continue
-            known = known or _context_of(context, part)
+            known = known or load_context(context.session, replace(context.history, part=part))
             found = _ASKED[result.check](known)
             if found.verdict != UNKNOWN:
                 found.validator()
@@ -53,21 +62,21 @@ def excuse_less(context: Context, contract: Contract, results: list[CheckResult]
                 result.details["not_excused"] = f"{found.count} of what was {words}"
 
 
-def _context_of(context: Context, part: Part) -> Context:
-    """Return the facts of a part; whether deliveries were recorded is known of the whole.
-
-    For all of a part may be lost.
-    """
-    known = load_context(context.session, replace(context.history, part=part))
-    known.delivered_rows = context.delivered_rows
-    return known
+def _missed(context: Context, check: str) -> DataFrame | None:
+    """Return what groups did not get, with places and sends; None if nothing is named."""
+    if check == "A1":
+        return None if context.absent is None else context.absent.filter("state = 'lost'")
+    said = decisions(context, check)
+    return None if isinstance(said, CheckResult) else missed_commits(context, said)
 
 
-def _parts(context: Context, contract: Contract) -> Iterator[tuple[Part, tuple[str, ...], str]]:
+def _taking(context: Context, contract: Contract) -> list[Fault]:
+    """Return the faults that took from disks what this flush promises to keep."""
     flush = str(contract.stated.get("flush", "ASYNC_FLUSH")).lower()
-    taking = [one for one in context.taking if one.effective and exceeds(one.kind, flush)]
-    if not taking:
-        return
+    return [one for one in context.taking if exceeds(one.kind, flush)]
+
+
+def _parts(taking: Sequence[Fault]) -> Iterator[tuple[Part, tuple[str, ...], str]]:
     ends = [fault.end for fault in taking]
     known = [end for end in ends if end is not None]
     if len(known) == len(ends):

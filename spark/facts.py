@@ -59,6 +59,24 @@ def acks_of(context: Context, kind: str, outcome: str = "") -> list[Any]:
     ]
 
 
+def without_outcome(context: Context, kind: str) -> str:
+    """Return what is missing where some statements of a kind do not say how they ended."""
+    return "acks.outcome" if any(row.outcome is None for row in acks_of(context, kind)) else ""
+
+
+def unnamed_refusals(context: Context, groups: Iterable[str] | None = None) -> str:
+    """Return what is not known of refusals, of some groups or all, in words: of which messages."""
+    known = None if groups is None else set(groups)
+    nacks = [row for row in acks_of(context, "nack") if known is None or row.grp in known]
+    missing = lacking("acks", nacks, ("msg_key",))
+    return f"needs {missing} of what was refused" if missing else ""
+
+
+def resets(acks: DataFrame) -> DataFrame:
+    """Return where an offset was, or may have been, set anew; one that failed did nothing."""
+    return acks.filter("kind = 'reset' and not (outcome <=> 'fail')")
+
+
 def modes_of(context: Context) -> dict[str, str]:
     """Return how groups consume, as far as run.json says."""
     told = context.history.run.get("modes")
@@ -110,7 +128,7 @@ def unrest(context: Context, settle: int = 0) -> list[tuple[int, int]]:
     """
     spans = [
         (fault.start, NO_BOUND if fault.end is None else fault.end)
-        for fault in context.faults
+        for fault in context.unsettling
         if not any(target.startswith("consumer") for target in fault.targets)
     ]
     for before, after in pairwise(context.leaderships):

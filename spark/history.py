@@ -18,15 +18,35 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 from pyspark.sql.types import StructType
 
+from chaos.catalogue.checks import (
+    BARE,
+    EMPTY,
+    MISSING,
+    ODD,
+    REFUSED,
+    REPLICAS,
+    RUN_JSON,
+    UNREAD,
+    without,
+)
 from chaos.history.arrow import arrow_schema
-from chaos.history.domains import SPANS, TOLERANCE, TOLERANCE_MAX_NS
+from chaos.history.domains import (
+    FILLED,
+    MEMBERS,
+    SPANS,
+    TOLERANCE,
+    TOLERANCE_MAX_NS,
+    WITHOUT_RAFT,
+)
 from chaos.history.tables import TABLES
+from spark.doubled import find_doubled
 from spark.schema import struct_type
 from spark.validation import (
+    Seen,
     Span,
-    joined,
     look_through,
     odd_members,
+    strange_bounds,
     unlike_clocks,
     usable_members,
 )
@@ -63,8 +83,10 @@ class TableFiles:
     files: tuple[Path, ...]
     schemas: tuple[pa.Schema, ...]
     rows: int
-    span: Span | None = None
-    """The earliest and the latest time in it, of the run's one clock."""
+    spans: dict[str, Span] = field(default_factory=dict)
+    """The earliest and the latest time in each column of the run's one clock."""
+    silent: tuple[str, ...] = ()
+    """Columns that have to say something and that some rows leave empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +108,8 @@ class History:
     run: dict[str, Any]
     tables: dict[str, TableFiles] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Tables that were refused or lost, and members of run.json that nobody can use: why."""
     part: Part | None = None
     """What of it is judged; None: all."""
     named: str = ""
@@ -95,6 +119,10 @@ class History:
     def run_id(self) -> str:
         """Return the run's id: run.json's, else what the sends name, else the directory's name."""
         return str(self.run.get("run_id") or self.named or self.path.resolve().name)
+
+    def lacks(self, check: str) -> str:
+        """Return what a check rests on and cannot have, in words; empty if it has all."""
+        return without(check, self.unusable)
 
     @property
     def tolerance(self) -> int:
@@ -123,41 +151,101 @@ def open_history(path: Path) -> History:
     if not (path / "run.json").exists() and not any(_files_of(path, t) for t in INPUT_TABLES):
         raise FileNotFoundError(f"{path} is no recorded run: it has neither run.json nor tables")
     history = History(path=path, run={})
-    run_file = path / "run.json"
-    if run_file.exists() and not run_file.is_file():  # nobody may ever write into a pipe
-        history.problems.append(f"{run_file}: not a JSON object: not a file")
-    elif run_file.exists():
-        try:
-            history.run = dict(json.loads(run_file.read_text()))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            history.problems.append(f"{run_file}: not a JSON object: {error}")
-    history.problems += [f"{run_file}: {line}" for line in odd_members(history.run)]
-    history.run = usable_members(history.run)
-    # What the harness says went wrong with itself (A48) leaves nothing proved.
-    told = history.run.get("problems")
-    history.problems += [f"{run_file}: {p}" for p in told] if isinstance(told, list) else []
+    _open_run_json(history, path / RUN_JSON)
     for name in INPUT_TABLES:
         files = _files_of(path, name)
         if files:
             _open_table(history, name, files)
-    if "events" in history.tables and not history.rows("events"):
-        history.problems.append(f"{path / 'tables' / 'events'}: the table events is empty")
-    spans = {name: table.span for name, table in history.tables.items() if table.span}
-    history.problems += [f"{path / 'tables'}: {line}" for line in unlike_clocks(spans)]
-    history.problems += _absent(history)
+    history.problems += _misplaced(path)
+    spans = {name: table.spans for name, table in history.tables.items()}
+    for name, line in unlike_clocks(spans).items():
+        history.problems.append(f"{path / 'tables'}: {line}")
+        history.unusable[name] = REFUSED
+        del history.tables[name]
+    _note_absent(history)
+    _note_empty(history)
     if not history.run.get("run_id"):
         history.named = _find_run_id(history)
     return history
 
 
-def _absent(history: History) -> list[str]:
-    """Return a line for each table that run.json names and that is not there."""
+def _open_run_json(history: History, file: Path) -> None:
+    """Read run.json, and note what of it nobody can use."""
+    known = len(history.problems)
+    if file.exists() and not file.is_file():  # nobody may ever write into a pipe
+        history.problems.append(f"{file}: not a JSON object: not a file")
+    elif file.exists():
+        try:
+            history.run = dict(json.loads(file.read_text()))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            history.problems.append(f"{file}: not a JSON object: {error}")
+    if len(history.problems) > known:
+        history.unusable |= dict.fromkeys((RUN_JSON, *MEMBERS), UNREAD)
+    odd = odd_members(history.run)
+    for line in odd:
+        name = line.split()[0].partition(".")[0]
+        if name in MEMBERS:
+            history.unusable[name] = ODD
+    odd += strange_bounds(history.run.get("contract"))
+    history.problems += [f"{file}: {line}" for line in odd]
+    history.run = usable_members(history.run)
+    # What the harness says went wrong with itself (A48) leaves nothing proved.
+    told = history.run.get("problems")
+    history.problems += [f"{file}: {p}" for p in told] if isinstance(told, list) else []
+
+
+def _note_absent(history: History) -> None:
+    """Note each table that run.json names and that is not there."""
     recorded, path = history.run.get("tables"), history.path
-    return [
-        f"the table {name} is missing, and {path / 'run.json'} names it"
-        for name in (recorded if isinstance(recorded, list) else ())
-        if not _files_of(path, str(name))
-    ]
+    for name in map(str, recorded if isinstance(recorded, list) else ()):
+        if not _files_of(path, name):
+            history.problems.append(f"the table {name} is missing, and {path / RUN_JSON} names it")
+            history.unusable[name] = MISSING
+
+
+def _note_empty(history: History) -> None:
+    """Note each table that somebody recorded, by run.json's word, and that has no rows."""
+    recorded, contract = history.run.get("tables"), history.run.get("contract")
+    durability = contract.get("durability") if isinstance(contract, dict) else None
+    named = recorded if isinstance(recorded, list) else []
+    is_dumped = has_dumps(history.path)
+    for name, table in history.tables.items():
+        noted_by_none = name == "raft_event" and durability in WITHOUT_RAFT
+        unread = name == "replica_log" and is_dumped
+        is_lost = name in named and name in FILLED and not (noted_by_none or unread)
+        if not table.rows and (is_lost or name == "events"):
+            history.problems.append(f"{history.path / 'tables' / name}: the table {name} is empty")
+            history.unusable |= {name: EMPTY} if is_lost else {}
+    if is_dumped:
+        return
+    logs = history.tables.get("replica_log")
+    if "replica_log" in history.unusable:
+        history.unusable[REPLICAS] = history.unusable["replica_log"]
+    elif logs is not None and logs.silent:
+        columns = ", ".join(f"replica_log.{name}" for name in logs.silent)
+        history.unusable[REPLICAS] = f"{BARE} {columns}"
+
+
+def has_dumps(path: Path) -> bool:
+    """Tell whether disks of nodes were copied: then nobody reads ``replica_log``."""
+    root = path / "replicas"
+    return root.is_dir() and any(one.is_dir() for one in root.iterdir())
+
+
+def _misplaced(path: Path) -> list[str]:
+    """Return a line for each table below ``tables`` that this job does not read."""
+    root = path / "tables"
+    lines = []
+    for one in sorted(root.iterdir()) if root.is_dir() else ():
+        is_folder = one.is_dir()
+        name = one.name if is_folder else one.name.removesuffix(".parquet")
+        if one.name.startswith((".", "_")) or (not is_folder and name == one.name):
+            continue
+        if name in TABLES and not _files_of(path, name):
+            lines.append(f"{one}: no Parquet file is in it")
+        elif name not in TABLES and (not is_folder or any(one.rglob("*.parquet"))):
+            lines.append(f"{one}: {name} is no table of a history, and was not read")
+    return lines
 
 
 def _find_run_id(history: History) -> str:
@@ -176,46 +264,74 @@ def _files_of(path: Path, name: str) -> list[Path]:
     if not directory.exists():
         directory = path / name
     if directory.is_dir():
-        return sorted(f for f in directory.rglob("*.parquet") if not f.name.startswith((".", "_")))
+        return sorted(f for f in directory.rglob("*.parquet") if _is_meant(f))
     single = path / "tables" / f"{name}.parquet"
-    return [single] if single.is_file() else []
+    return [single] if (single.exists() or single.is_symlink()) and _is_meant(single) else []
+
+
+def _is_meant(file: Path) -> bool:
+    """Whether a file is one of a table; it may be a pipe all the same, see `_open_file`."""
+    return not file.name.startswith((".", "_")) and not file.is_dir()
 
 
 def _open_table(history: History, name: str, files: list[Path]) -> None:
-    schemas, rows, span = [], 0, None
+    schemas, rows, seen, whole = [], 0, Seen(), True
     for file in files:
-        try:
-            with pq.ParquetFile(file) as parquet:
-                schema = parquet.schema_arrow
-                rows += parquet.metadata.num_rows
-        except (OSError, pa.ArrowException) as error:
-            history.problems.append(f"{file}: not a readable Parquet file: {_first_line(error)}")
+        opened = _open_file(name, file)
+        if isinstance(opened, str):
+            history.problems.append(f"{file}: {opened}")
+            whole = False
             continue
-        missing = [c.name for c in TABLES[name] if not c.nullable and c.name not in schema.names]
-        if missing and missing != ["run_id"]:
-            absent = ", ".join(column for column in missing if column != "run_id")
-            history.problems.append(f"{file}: required columns are missing; add {absent}")
-            continue
+        schema, number = opened
         complaints = _misread(file, name, schema)
-        if not complaints:
-            complaints, seen = _impossible(file, name, schema)
-            span = joined(span, seen)
-        history.problems += [f"{file}: {line}" for line in complaints]
-        if complaints:
-            continue
+        found = Seen(complaints=complaints) if complaints else _impossible(file, name, schema)
+        history.problems += [f"{file}: {line}" for line in found.complaints]
+        whole = whole and not found.complaints
+        seen.join(found)
         schemas.append(schema)
-    if len(schemas) == len(files):
-        history.tables[name] = TableFiles(
-            name=name, files=tuple(files), schemas=tuple(schemas), rows=rows, span=span
-        )
+        rows += number
+    if whole and (twice := _doubled(name, files)):
+        history.problems.append(f"{history.path / 'tables' / name}: {twice}")
+        whole = False
+    if not whole:
+        history.unusable[name] = REFUSED
+        return
+    history.tables[name] = TableFiles(
+        name=name, files=tuple(files), schemas=tuple(schemas), rows=rows, spans=seen.spans,
+        silent=tuple(sorted(seen.silent)),
+    )  # fmt: skip
 
 
-def _impossible(file: Path, name: str, schema: pa.Schema) -> tuple[list[str], Span | None]:
-    """Return what no history can say, and the span of its times; so may be a broken page."""
+def _doubled(name: str, files: list[Path]) -> str:
+    """Return which row is there twice, or that its key cannot be read; empty if neither."""
+    try:
+        return find_doubled(name, files)
+    except (OSError, pa.ArrowException) as error:
+        return f"its data cannot be read: {_first_line(error)}"
+
+
+def _open_file(name: str, file: Path) -> tuple[pa.Schema, int] | str:
+    """Return the columns of a file and its number of rows, or why it is of no use."""
+    if not file.is_file():  # nobody may ever write into a pipe
+        return "not a regular file"
+    try:
+        with pq.ParquetFile(file) as parquet:
+            schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
+    except (OSError, pa.ArrowException) as error:
+        return f"not a readable Parquet file: {_first_line(error)}"
+    required = [c.name for c in TABLES[name] if not c.nullable and c.name != "run_id"]
+    missing = [column for column in required if column not in schema.names]
+    if missing:
+        return f"required columns are missing; add {', '.join(missing)}"
+    return schema, rows
+
+
+def _impossible(file: Path, name: str, schema: pa.Schema) -> Seen:
+    """Return what no history can say, and what else was seen; so may be a broken page."""
     try:
         return look_through(file, name, schema)
     except (OSError, pa.ArrowException) as error:
-        return [f"its data cannot be read: {_first_line(error)}"], None
+        return Seen(complaints=[f"its data cannot be read: {_first_line(error)}"])
 
 
 def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:

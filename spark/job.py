@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
+from chaos.catalogue.checks import REFUSED, REPLICAS
 from chaos.history.arrow import arrow_schema
 from spark.checks.acknowledged import check_durable
 from spark.checks.check_back import check_questions
@@ -168,10 +169,10 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
     """Return the report of the checks ``wanted`` over what was laid out for them."""
     history, steps, context, entries = laid.history, laid.steps, laid.context, laid.entries
     results = _check(steps, wanted, context, laid.outcomes, entries)
-    promises = _promises(history.run, entries)
+    promises = _promises(history.run, context, entries)
     contract = evaluate_contract(history.run, context.taking if context else [], promises)
     if context is not None:
-        steps.run("excuses", lambda: excuse_less(context, contract, results))
+        steps.run("excuses", lambda: excuse_less(context, contract, results, entries))
     problems = [*history.problems, *steps.failures]
     told = problems if context is None or "A48" not in wanted else []
     return Report(
@@ -184,10 +185,13 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
     )
 
 
-def _promises(run: dict[str, Any], entries: LogEntries | None) -> list[Promise]:
+def _promises(
+    run: dict[str, Any], context: Context | None, entries: LogEntries | None
+) -> list[Promise]:
     """Return what each group promises; without logs there is one group, of nodes unknown."""
     nodes = entries.nodes if entries else []
-    promised = entries.promised if entries else promised_copies(run, [], {})
+    told_of = len(context.telling_nodes) if context else 0
+    promised = entries.promised if entries else promised_copies(run, [], {}, told_of)
     return [
         Promise(nodes=frozenset(n.node for n in nodes if n.group == group), copies=number)
         for group, number in promised.items()
@@ -197,7 +201,9 @@ def _promises(run: dict[str, Any], entries: LogEntries | None) -> list[Promise]:
 def _decode(steps: _Steps, context: Context) -> LogEntries | None:
     """Return the folded logs; None if there are none, or they cannot be read."""
     entries = steps.run("replica logs", lambda: load_log_entries(context))
-    if not steps.failures and (absent := missing_nodes(context, entries)):
+    if steps.failures:
+        context.history.unusable[REPLICAS] = REFUSED
+    elif absent := missing_nodes(context, entries):
         steps.failures.append(absent)
     if entries is not None:
         rows, spent = sum(n.rows for n in entries.nodes), steps.seconds["replica logs"]
@@ -245,7 +251,9 @@ def _check(
     order = sorted(wanted, key=CHECKS.index)
     results = []
     for check in order:
-        if check == "A45":
+        if why := context.history.lacks(check):
+            results.append(CheckResult(check=check, verdict=UNKNOWN, summary=why))
+        elif check == "A45":
             results.append(plan[check]())
         elif check in plan:
             results.append(_run_check(steps, check, plan[check]))

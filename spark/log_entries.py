@@ -136,7 +136,7 @@ def load_log_entries(context: Context) -> LogEntries | None:
     directories = dict.fromkeys(numbers.values(), "")
     directories |= {r.number: str(Path(r.segments[0]).parent) for r in replicas if r.segments}
     ranges = {(r.group, r.node): r for r in replicas}
-    faulty = {t for f in context.faults if spoils_log(f.kind) for t in f.targets}
+    faulty = {t for f in context.taking if spoils_log(f.kind) for t in f.targets}
     firsts = {r.number: r.first_index for r in replicas}
     plain = [r.number for r in replicas if r.form == PLAIN]
     stats = _node_stats(contents, directories, firsts, plain)
@@ -151,7 +151,9 @@ def load_log_entries(context: Context) -> LogEntries | None:
         entries=folded if single else folded.persist(StorageLevel.MEMORY_AND_DISK),
         nodes=nodes,
         directories=directories,
-        promised=promised_copies(context.history.run, nodes, _group_names(replicas, nodes)),
+        promised=promised_copies(
+            context.history.run, nodes, _group_names(replicas, nodes), len(context.telling_nodes)
+        ),
     )
     _count(entries)
     return entries
@@ -415,13 +417,15 @@ def _group_names(replicas: list[Replica], nodes: list[NodeLog]) -> dict[int, str
 
 
 def promised_copies(
-    run: dict[str, Any], nodes: list[NodeLog], names: dict[int, str]
+    run: dict[str, Any], nodes: list[NodeLog], names: dict[int, str], told_of: int = 0
 ) -> dict[int, int]:
     """Return by group on how many logs lies what it acknowledged.
 
     That is what run.json's ``quorum`` says, a number or numbers by group; else it follows from the
     contract and from how many nodes the group has. A node without a log counts where there is one
     group, or where run.json's ``nodes`` names its group. Without any log: of one group.
+    ``told_of``: so many nodes said something of themselves. 0: nobody knows of how many a majority
+    is.
     """
     contract = run.get("contract")
     durability = str((contract if isinstance(contract, dict) else {}).get("durability", QUORUM))
@@ -429,8 +433,9 @@ def promised_copies(
     found = {}
     for group in sorted({node.group for node in nodes}) or [0]:
         size = sum(node.group == group for node in nodes)
-        if len(names) <= 1 and named:
-            size = max(size, named if isinstance(named, int) else len(named))
+        if len(names) <= 1:
+            number = named if isinstance(named, int) else len(named or ())
+            size = max(size, number, told_of)
         elif isinstance(named, dict):
             size = max(size, sum(str(one) == names.get(group) for one in named.values()))
         said = told.get(names.get(group)) if isinstance(told, dict) else told

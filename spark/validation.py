@@ -10,6 +10,7 @@ Source: spec/proof.md 4.3; the rules are data in `chaos.history.domains`.
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +25,11 @@ from chaos.history.domains import (
     CLOCKS,
     CONTRACT_WORDS,
     LEAST,
+    LONG_RUNNING_NS,
     MODES,
+    ORDERED,
     SHARES,
+    TELLING,
     TIMES,
     TOLERANCE,
     TOLERANCE_MAX_NS,
@@ -64,7 +68,10 @@ class ColumnLook:
         self.words = WORDS.get((table, column.name))
         self.least = LEAST.get((table, column.name))
         self.is_tries = (table, column.name) == ("sends", "tries")
-        self.is_clock = CLOCKS.get(table) == column.name
+        self.is_clock = column.name in CLOCKS.get(table, ())
+        self.is_telling = column.name in TELLING.get(table, ())
+        self.silent = 0
+        """Rows that leave it empty."""
         self.span: Span | None = None
         self._rows = 0
         self._bad: dict[str, tuple[int, object, int]] = {}
@@ -73,7 +80,7 @@ class ColumnLook:
     @property
     def is_ruled(self) -> bool:
         """Whether there is anything to look for."""
-        special = self.is_tries or self.is_clock
+        special = self.is_tries or self.is_clock or self.is_telling
         return (
             not self.column.nullable or special or self.words is not None or self.least is not None
         )
@@ -96,11 +103,15 @@ class ColumnLook:
                 if word not in TRIES:
                     self._bad.setdefault("try", (self._rows, word, 1))
         if self.is_clock:
-            # 0 and 1 are the first moment of a clock in whatever unit.
-            known = pc.min_max(pc.filter(values, pc.greater(values, 1))).as_py()
-            if known["max"] is not None:
-                self.span = joined(self.span, (known["min"], known["max"]))
+            self._see_times(values)
+        self.silent += values.null_count
         self._rows += len(values)
+
+    def _see_times(self, values: pa.Array) -> None:
+        # 0 and 1 are the first moment of a clock in whatever unit.
+        known = pc.min_max(pc.filter(values, pc.greater(values, 1))).as_py()
+        if known["max"] is not None:
+            self.span = joined(self.span, (known["min"], known["max"]))
 
     def complaints(self) -> Iterator[str]:
         """Yield a line for each rule that is broken."""
@@ -125,51 +136,108 @@ class ColumnLook:
         self._bad[rule] = (row, value, before + number)
 
 
-def look_through(file: Path, table: str, schema: pa.Schema) -> tuple[list[str], Span | None]:
-    """Return what is wrong with the values in a file, and the span of its clock.
+class OrderLook:
+    """How many rows of a file end before they begin, by one pair of columns."""
+
+    def __init__(self, begin: str, end: str) -> None:
+        self.names = (begin, end)
+        self._seen = 0
+        self._bad = 0
+        self._first: tuple[int, int] | None = None
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        """Take the next batch. Errors: pa.ArrowException if they are no times."""
+        begin, end = (pc.cast(batch.column(name), pa.int64()) for name in self.names)
+        odd = pc.fill_null(pc.less(end, begin), fill_value=False)
+        if number := pc.sum(odd).as_py() or 0:
+            at = pc.index(odd, True).as_py()
+            self._first = self._first or (self._seen + at, end[at].as_py())
+            self._bad += number
+        self._seen += batch.num_rows
+
+    def complaints(self) -> Iterator[str]:
+        """Yield what is wrong, if anything is."""
+        if self._first is not None:
+            row, value = self._first
+            more = f" (and {self._bad - 1} more rows)" if self._bad > 1 else ""
+            begin, end = self.names
+            yield (
+                f"row {row}{more}: {end} is {value}, before {begin}: both are nanoseconds of one "
+                "monotonic clock"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What was seen of a file, or of all files of a table."""
+
+    complaints: list[str] = field(default_factory=list)
+    spans: dict[str, Span] = field(default_factory=dict)
+    """The earliest and the latest of each time of the run's clock."""
+    silent: set[str] = field(default_factory=set)
+    """Columns that have to say something and that some rows leave empty."""
+
+    def join(self, other: "Seen") -> None:
+        """Take in what was seen of the next file."""
+        self.complaints += other.complaints
+        self.silent |= other.silent
+        for name, (first, last) in other.spans.items():
+            self.spans[name] = joined(self.spans.get(name), (first, last))
+
+
+def look_through(file: Path, table: str, schema: pa.Schema) -> Seen:
+    """Return what is wrong with the values in a file, and the spans of its times.
 
     Errors: OSError, pa.ArrowException if the file cannot be read.
     """
     given = set(schema.names)
     looks = [ColumnLook(table, column) for column in TABLES[table] if column.name in given]
     looks = [look for look in looks if look.is_ruled]
-    if not looks:
-        return [], None
-    names = [look.column.name for look in looks]
-    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-        for batch in parquet.iter_batches(columns=names):
-            for look in looks:
-                look.see(batch.column(look.column.name))
-    lines = [line for look in looks for line in look.complaints()]
-    spans = [look.span for look in looks if look.span is not None]
-    return lines, spans[0] if spans else None
+    pairs = [OrderLook(*pair) for pair in ORDERED.get(table, ()) if given >= set(pair)]
+    seen = Seen()
+    if looks:
+        names = [look.column.name for look in looks]
+        with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+            for batch in parquet.iter_batches(columns=names):
+                for look in looks:
+                    look.see(batch.column(look.column.name))
+                for pair in pairs:
+                    pair.see(batch)
+            if parquet.metadata.num_rows:
+                seen.silent = set(TELLING.get(table, ())) - given
+    seen.complaints = [line for look in looks for line in look.complaints()]
+    seen.complaints += [line for pair in pairs for line in pair.complaints()]
+    seen.spans = {look.column.name: look.span for look in looks if look.span is not None}
+    seen.silent |= {look.column.name for look in looks if look.is_telling and look.silent}
+    return seen
 
 
-def joined(one: Span | None, other: Span | None) -> Span | None:
+def joined(one: Span | None, other: Span) -> Span:
     """Return the span from the begin of the earlier to the end of the later."""
-    spans = [span for span in (one, other) if span is not None]
-    if not spans:
-        return None
-    return min(first for first, _ in spans), max(last for _, last in spans)
+    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
-def unlike_clocks(spans: dict[str, Span]) -> list[str]:
-    """Return a line for each table whose times are of another unit than those of ``sends``.
+def unlike_clocks(spans: dict[str, dict[str, Span]]) -> dict[str, str]:
+    """Return a line for each table with times of another unit than those of ``sends``.
 
-    One that begins about where sends do, and ends early, is of their unit.
+    One that begins about where sends do, and ends early, is of their unit; unless the clock ran
+    for long before: then each time alone tells its unit. ``spans``: by table and column.
     """
-    if "sends" not in spans:
-        return []
-    first, last = spans["sends"]
-    first = max(first, BEGIN_NS)
-    found = []
-    for table, (begin, end) in sorted(spans.items()):
-        factors = [max(a, b) / min(a, b) for a, b in ((first, begin), (last, end))]
-        if table != "sends" and min(factors) > UNITS_APART:
-            found.append(
-                f"{table}.{CLOCKS[table]} goes up to {end}, sends.t_inv to {last}: two units or"
-                " two clocks; all times are nanoseconds of one monotonic clock"
-            )
+    known = spans.get("sends", {}).get("t_inv")
+    if known is None:
+        return {}
+    first, last = max(known[0], BEGIN_NS), known[1]
+    found: dict[str, str] = {}
+    for table, columns in sorted(spans.items()):
+        for column, (begin, end) in columns.items():
+            factors = [max(a, b) / min(a, b) for a, b in ((first, begin), (last, end))]
+            far = begin * UNITS_APART < first or end > last * UNITS_APART
+            if min(factors) > UNITS_APART or (first > LONG_RUNNING_NS and far):
+                found.setdefault(
+                    table,
+                    f"{table}.{column} goes from {begin} to {end}, sends.t_inv up to {last}: two "
+                    "units or two clocks; all times are nanoseconds of one monotonic clock",
+                )
     return found
 
 
@@ -267,6 +335,13 @@ def _odd_groups(run: dict[str, Any]) -> Iterator[str]:
             yield f"check_back.{name} must be a number that is not negative, not {number!r}"
 
 
+def strange_bounds(contract: object) -> list[str]:
+    """Return what a contract says and no check reads: a bound under a wrong name bounds nothing."""
+    known = sorted({*CONTRACT_WORDS, *SHARES, *TIMES})
+    names = [name for name in contract if name not in known] if isinstance(contract, dict) else []
+    return [f"contract.{name} is read by no check, which know {', '.join(known)}" for name in names]
+
+
 def usable_members(run: dict[str, Any]) -> dict[str, Any]:
     """Return run.json without the members, and bounds of the contract, that nobody can use."""
     usable = {
@@ -282,4 +357,7 @@ def usable_members(run: dict[str, Any]) -> dict[str, Any]:
             for name, value in contract.items()
             if name not in bounds or _is_measure(value)
         }
+    limits = usable.get("reconsume_max")
+    if isinstance(limits, dict):
+        usable["reconsume_max"] = {g: times for g, times in limits.items() if _is_count(times)}
     return usable

@@ -4,6 +4,7 @@ Titles and severities of verdicts come from here, and so does which checks a ver
 that both checkers have. Pure lookups over the entries of its neighbours. Source: spec/proof.md 3.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,5 +19,39 @@ COMPARED: Final = tuple(one.id for one in CHECKS.values() if one.in_process and 
 """The checks on which the two checkers have to agree."""
 EXCUSABLE: Final = tuple(one.id for one in CHECKS.values() if one.excusable)
 """What is excused where faults took more than the contract promises to keep."""
+RUN_JSON: Final = "run.json"
+REPLICAS: Final = "replicas"
+REFUSED, MISSING, EMPTY, UNREAD, ODD, BARE = (
+    "was refused", "is missing though run.json names it", "is empty though run.json names it",
+    "cannot be read", "cannot be used as run.json has it", "say nothing in",
+)  # fmt: skip
+"""Why a table, or a member of run.json, is of no use."""
+_RESTS: Final[Mapping[str, tuple[str, ...]]] = {
+    one.id: tuple(
+        dict.fromkeys(
+            name
+            for name in re.findall(r"\w+", f"{one.needs} {one.weighs}")
+            if name != "or" and one.id != "A48"  # which says what is wrong with them
+        )
+    )
+    for one in CHECKS.values()
+}
 
-__all__ = ["CHECKS", "COMPARED", "CRIT", "EXCUSABLE", "INFO", "MAJOR", "MINOR", "CheckEntry"]
+
+def without(check: str, unusable: Mapping[str, str]) -> str:
+    """Return what a check rests on and cannot have, in words; empty if it has all.
+
+    ``unusable``: why, by table and by member of run.json, or by ``run.json`` itself. A finding that
+    may be excused hangs on what that promises.
+    """
+    if RUN_JSON in unusable and check in EXCUSABLE:
+        return f"needs {RUN_JSON}, which {unusable[RUN_JSON]}"
+    return next(
+        (f"needs {name}, which {unusable[name]}" for name in _RESTS[check] if name in unusable), ""
+    )
+
+
+__all__ = [
+    "BARE", "CHECKS", "COMPARED", "CRIT", "EMPTY", "EXCUSABLE", "INFO", "MAJOR", "MINOR",
+    "MISSING", "ODD", "REFUSED", "REPLICAS", "RUN_JSON", "UNREAD", "CheckEntry", "without",
+]  # fmt: skip

@@ -20,12 +20,14 @@ DURABILITIES: Final = (QUORUM, PAIR, MASTER, IN_SYNC, NONE)
 """What ``durability`` in the contract of run.json may say."""
 
 
-AFTER: Final = ("A1", "A11", "A13", "A14", "A15", "A27", "A55", "A57")
-"""Checks of loss that are asked again of what was sent after the faults that took disks."""
+NAMED: Final = ("A1", "A55")
+"""Checks of loss that name a message and the group that lacks it: each is looked at by itself."""
+AFTER: Final = ("A11", "A13", "A14", "A15", "A27", "A57")
+"""Others that are asked again of what was sent after the faults that took disks."""
 BEFORE: Final = ("A11", "A13", "A14", "A15")
 """Those that need no end of the run: asked again of what was sent and read before these faults."""
 SETTLED_NS: Final = 10_000_000_000
-"""So long after such a fault what is sent may still lie where lost messages did."""
+"""So long after such a fault what is sent, or given back, may still lie where lost messages did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +84,13 @@ class Allowance:
 
 
 def copies(durability: str, nodes: int) -> int:
-    """Return how many of ``nodes`` have what is acknowledged; at least one, 0 for no promise."""
+    """Return how many of ``nodes`` have what is acknowledged.
+
+    0 for no promise, and for a majority of nobody knows how many (``nodes`` 0).
+    """
     if durability == NONE:
         return 0
-    return {PAIR: 2, MASTER: 1, IN_SYNC: 1}.get(durability, max(1, nodes) // 2 + 1)
+    return {PAIR: 2, MASTER: 1, IN_SYNC: 1}.get(durability, nodes // 2 + 1 if nodes > 0 else 0)
 
 
 def allowance(
@@ -93,16 +98,16 @@ def allowance(
 ) -> Allowance:
     """Return what a run may lose by the faults that took effect.
 
-    ``promised``: how many copies an acknowledged message has. ``hit``: the nodes from whose disks
-    faults took what this ``flush`` promises to keep, each with the number of messages that it alone
-    had then, None where nobody counted them. With an in-sync set it alone had none that were
-    acknowledged as long as another in the set was whole: it is counted so.
+    ``promised``: how many copies an acknowledged message has, 0 if nobody knows. ``hit``: the nodes
+    from whose disks faults took what this ``flush`` promises to keep, each with the number of
+    messages that it alone had then, None where nobody counted them. With an in-sync set it alone
+    had none that were acknowledged as long as another in the set was whole: it is counted so.
     """
     if durability == NONE:
         return Allowance(why="the contract promises no durability")
     if durability == PAIR:  # who could count had the other's log: one of both was there each time
         hit = {node: alone for node, alone in hit.items() if alone is None}
-    if len(hit) < max(1, promised):
+    if promised < 1 or len(hit) < promised:
         return Allowance()
     names = ", ".join(sorted(hit))
     counted = [number for number in hit.values() if number is not None]

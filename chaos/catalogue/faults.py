@@ -115,6 +115,17 @@ def moves_clock(name: str | None) -> bool:
     return kind is not None and kind.moves_clock
 
 
+def unsettles(name: str | None, targets: Collection[str], nodes: Collection[str]) -> bool:
+    """Tell whether a fault of a history may be why brokers do something late, or once more.
+
+    ``nodes``: the brokers whose names are known; a fault of others is one of another system. Empty:
+    nobody said who they are.
+    """
+    kind = find(name or "")
+    is_here = not targets or not nodes or any(target in nodes for target in targets)
+    return kind is not None and kind.unsettles_brokers and is_here
+
+
 def exceeds(name: str | None, flush: str) -> bool:
     """Tell whether a fault of a history takes what a flush of this mode promises to keep."""
     return takes(name).breaks(flush)

@@ -71,6 +71,8 @@ class FaultEntry:
 
     only_with_power_loss: bool = False
     """Whether it takes nothing unless its node loses its power while it lasts."""
+    reaches_brokers: bool = False
+    """Whether it comes between brokers and others, though it is not done to brokers."""
 
     @property
     def is_power_loss(self) -> bool:
@@ -81,6 +83,12 @@ class FaultEntry:
     def counts(self) -> bool:
         """Whether its witness is a number of something; else it answers yes or no."""
         return self.kind.startswith("net.")
+
+    @property
+    def unsettles_brokers(self) -> bool:
+        """Whether what brokers do for clients may come late, or twice, because of it."""
+        of_brokers = {Target.BROKER, Target.BROKERS, Target.LINK, Target.GROUP}
+        return self.reaches_brokers or self.target in of_brokers
 
     @property
     def disturbs_brokers(self) -> bool:
@@ -120,6 +128,9 @@ class CheckEntry:
     """CRIT and MAJOR make a run invalid, MINOR exceeds the contract, INFO is told."""
     needs: str = ""
     """Tables without which it cannot be answered."""
+    weighs: str = ""
+    """Tables, and members of run.json, by which what it finds is explained, or what is owed is
+    known: where one of them was refused it would find too much, or too little."""
     in_process: bool = False
     on_spark: bool = False
     simulated: bool = False

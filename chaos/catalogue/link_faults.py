@@ -48,13 +48,13 @@ KINDS: Final = (
         ids=("N5",), kind="net.client_cut",
         title="clients do not reach a broker, or nothing at all",
         target=Target.CLIENT, witness=_WITHHELD, undo=_HEAL, simulator="client_cut",
-        nemesis="client_cut",
+        nemesis="client_cut", reaches_brokers=True,
     ),
     FaultEntry(
         ids=("N4",), kind="net.namesrv_cut",
         title="a broker and a name server do not hear each other, or one not the other",
         target=Target.NAMESRV, witness=_WITHHELD, undo=_HEAL, simulator="namesrv_cut",
-        nemesis="namesrv_cut",
+        nemesis="namesrv_cut", reaches_brokers=True,
     ),
     FaultEntry(
         ids=("N4",), kind="net.controller_cut",

@@ -8,13 +8,17 @@ CHECKS: Final = (
     CheckEntry(
         id="A1", title="acknowledged but lost",
         question="was every acknowledged message delivered to each group that is owed it?",
-        severity=CRIT, needs="sends, deliveries, drain", in_process=True, on_spark=True,
+        severity=CRIT, needs="sends, deliveries, drain",
+        weighs="faults, subscriptions",
+        in_process=True, on_spark=True,
         simulated=True, excusable=True,
     ),
     CheckEntry(
         id="A2", title="lost by progress",
         question="did a group commit past a message that it had not got?", severity=CRIT,
-        needs="acks, deliveries", in_process=True, on_spark=True, excusable=True,
+        needs="acks, deliveries",
+        weighs="drain, faults, subscriptions, clock_tolerance_ns",
+        in_process=True, on_spark=True, excusable=True,
     ),
     CheckEntry(
         id="A3", title="unknown sends that took effect",
@@ -24,7 +28,9 @@ CHECKS: Final = (
     CheckEntry(
         id="A4", title="unseen and lag",
         question="how far were groups behind what was acknowledged?",
-        severity=INFO, needs="sends, deliveries", in_process=True, on_spark=True,
+        severity=INFO, needs="sends, deliveries",
+        weighs="subscriptions",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A5", title="phantom: delivered but never sent",
@@ -48,7 +54,9 @@ CHECKS: Final = (
     CheckEntry(
         id="A9", title="redelivery without a cause",
         question="was anything delivered again that nothing explains?", severity=MAJOR,
-        needs="deliveries, events", in_process=True, on_spark=True,
+        needs="deliveries, events",
+        weighs="acks, faults, raft_probe, contract, clock_tolerance_ns",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A10", title="handed out again without a cause",
@@ -61,7 +69,9 @@ CHECKS: Final = (
         id="A11", title="append order: sent later, stored before",
         question="do sends lie in the order in which they were acknowledged, by the queue "
         "that was told?",
-        severity=CRIT, needs="sends", in_process=True, on_spark=True, simulated=True,
+        severity=CRIT, needs="sends",
+        weighs="faults, clock_tolerance_ns",
+        in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
@@ -74,6 +84,7 @@ CHECKS: Final = (
         id="A13", title="poll that goes back",
         question="does a consumer read a queue forwards while it holds it?", severity=MAJOR,
         needs="deliveries",
+        weighs="faults, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
@@ -81,6 +92,7 @@ CHECKS: Final = (
         id="A14", title="poll that skips",
         question="does a consumer pass over nothing that is owed to it?", severity=MAJOR,
         needs="deliveries",
+        weighs="events, faults, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
@@ -88,7 +100,9 @@ CHECKS: Final = (
         id="A15", title="inconsistent offset: two messages at one place",
         question="does one offset of a queue hold one message, for producer, consumers and "
         "replicas, and is it in the logs?",
-        severity=CRIT, needs="sends, deliveries", in_process=True, on_spark=True, simulated=True,
+        severity=CRIT, needs="sends, deliveries",
+        weighs="faults",
+        in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
@@ -101,12 +115,14 @@ CHECKS: Final = (
         id="A17", title="order of a shard",
         question="is a shard's order of delivery its order in the log, by one consumer at a time?",
         severity=MAJOR, needs="deliveries",
+        weighs="reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A18", title="group's progress falls",
         question="is an offset that a group committed ever told lower again?", severity=MAJOR,
         needs="acks",
+        weighs="faults, raft_probe, contract, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
@@ -135,7 +151,9 @@ CHECKS: Final = (
     CheckEntry(
         id="A23", title="half message without a decision",
         question="is each half message asked about, often enough and not more often?",
-        severity=MAJOR, needs="sends, txn", in_process=True, on_spark=True, simulated=True,
+        severity=MAJOR, needs="sends, txn",
+        weighs="faults, raft_probe, check_back, clock_tolerance_ns",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A24", title="offset that was never committed",
@@ -147,30 +165,36 @@ CHECKS: Final = (
     CheckEntry(
         id="A25", title="late delivery of a delayed message",
         question="how late are delayed messages?", severity=MAJOR, needs="sends, deliveries",
+        weighs="faults, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A26", title="ladder of retries",
         question="does each retry come when its level says, and no more of them than allowed?",
         severity=MAJOR, needs="acks, deliveries",
+        weighs="faults, reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A27", title="refused by a listener and not delivered again",
         question="did what a listener refused come again?", severity=MAJOR,
-        needs="acks, deliveries", in_process=True, on_spark=True, simulated=True,
+        needs="acks, deliveries",
+        weighs="drain, faults, reconsume_max, clock_tolerance_ns",
+        in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
         id="A28", title="dead letter before its time",
         question="is only in the dead letter queue what was refused often enough?", severity=MAJOR,
         needs="acks, deliveries",
+        weighs="reconsume_max",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A29", title="dead letter twice, or late",
         question="is a dead letter there once, and soon?", severity=MINOR,
         needs="acks, deliveries",
+        weighs="faults, raft_probe, reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
 )  # fmt: skip

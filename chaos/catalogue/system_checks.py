@@ -13,11 +13,15 @@ CHECKS: Final = (
     CheckEntry(
         id="A31", title="vote uniqueness: one vote a term",
         question="does a node vote for one candidate a term, over restarts too?", severity=CRIT,
-        needs="raft_event", in_process=True, on_spark=True, simulated=True,
+        needs="raft_event",
+        weighs="faults",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A32", title="term regress", question="does the term of a node never fall?",
-        severity=CRIT, needs="raft_event or raft_probe", in_process=True, on_spark=True,
+        severity=CRIT, needs="raft_event or raft_probe",
+        weighs="faults",
+        in_process=True, on_spark=True,
         simulated=True,
     ),
     CheckEntry(
@@ -29,19 +33,25 @@ CHECKS: Final = (
     CheckEntry(
         id="A34", title="log matching: one (index, term), two contents",
         question="do equal index and term mean equal content on all replicas?", severity=CRIT,
-        needs="replicas", in_process=True, on_spark=True, simulated=True,
+        needs="replicas",
+        weighs="faults",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A35", title="committed, then lost or replaced",
         question="do replicas agree on what they call committed, and does a majority hold "
         "what was acknowledged and read?",
-        severity=CRIT, needs="replicas", in_process=True, on_spark=True, simulated=True,
+        severity=CRIT, needs="replicas",
+        weighs="faults, quorum, nodes",
+        in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
     CheckEntry(
         id="A36", title="leader without what was committed before it",
         question="does a leader have all that earlier terms committed?", severity=CRIT,
-        needs="raft_event", in_process=True, on_spark=True, simulated=True, excusable=True,
+        needs="raft_event",
+        weighs="faults",
+        in_process=True, on_spark=True, simulated=True, excusable=True,
     ),
     CheckEntry(
         id="A37", title="commit of an old term",
@@ -51,12 +61,16 @@ CHECKS: Final = (
     CheckEntry(
         id="A38", title="told before it is committed",
         question="is nothing told before it is committed, and durable as it must be?",
-        severity=CRIT, needs="sends", in_process=True, on_spark=True, simulated=True,
+        severity=CRIT, needs="sends",
+        weighs="clock_tolerance_ns",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A39", title="applied differs from the log",
         question="are queues, key index and tables what the committed log says?", severity=CRIT,
-        needs="queue_index, replicas", in_process=True, on_spark=True, simulated=True,
+        needs="queue_index, replicas",
+        weighs="faults",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A40", title="answer of a replica that does not lead",
@@ -88,18 +102,24 @@ CHECKS: Final = (
     CheckEntry(
         id="A45", title="enough was recorded to judge",
         question="is there enough in the record to judge, without gaps and by one clock?",
-        severity=INFO, needs="sends, deliveries, events", in_process=True, on_spark=True,
+        severity=INFO, needs="sends, deliveries, events",
+        weighs="clock_tolerance_ns",
+        in_process=True, on_spark=True,
         simulated=True,
     ),
     CheckEntry(
         id="A46", title="delivered to a group that did not subscribe to it",
         question="did a group get only the tags that it subscribed to?", severity=MAJOR,
-        needs="deliveries", in_process=True, on_spark=True, simulated=True,
+        needs="deliveries",
+        weighs="subscriptions",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A47", title="the planned faults took effect",
         question="did enough faults take effect while sends were in flight?", severity=INFO,
-        needs="faults", in_process=True, on_spark=True,
+        needs="faults",
+        weighs="coverage",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A48", title="the harness itself worked",
@@ -119,13 +139,17 @@ CHECKS: Final = (
     ),
     CheckEntry(
         id="A51", title="no process ended that no fault ended",
-        question="did any process end that no fault ended?", severity=MAJOR, in_process=True,
+        question="did any process end that no fault ended?", severity=MAJOR,
+        weighs="exits",
+        in_process=True,
         on_spark=True,
     ),
     CheckEntry(
         id="A52", title="redelivered after a durable acknowledgement",
         question="was a message delivered again that its group had durably acknowledged?",
-        severity=MAJOR, needs="acks, deliveries", in_process=True, on_spark=True,
+        severity=MAJOR, needs="acks, deliveries",
+        weighs="clock_tolerance_ns",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A53", title="rolled back and visible",
@@ -137,12 +161,14 @@ CHECKS: Final = (
         id="A54", title="half message visible early",
         question="was a message of a transaction delivered before it was decided?", severity=CRIT,
         needs="txn, deliveries",
+        weighs="clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A55", title="committed transaction missing",
         question="was every message of a committed transaction delivered?", severity=CRIT,
         needs="txn, deliveries",
+        weighs="drain, faults, subscriptions",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
@@ -150,12 +176,14 @@ CHECKS: Final = (
         id="A56", title="delivered too early",
         question="was a delayed message delivered before its time?", severity=MAJOR,
         needs="sends, deliveries",
+        weighs="faults, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A57", title="missing dead letter",
         question="is in the dead letter queue whatever was refused too often?", severity=CRIT,
         needs="acks, deliveries",
+        weighs="drain, faults, reconsume_max",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
     ),
@@ -167,7 +195,9 @@ CHECKS: Final = (
     CheckEntry(
         id="A59", title="span of what was lost",
         question="from when to when, and how many bytes, of what A1 found?", severity=INFO,
-        needs="sends, deliveries", in_process=True, on_spark=True,
+        needs="sends, deliveries",
+        weighs="drain, faults, subscriptions",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A60", title="no recovery after the heal",
@@ -177,7 +207,9 @@ CHECKS: Final = (
     CheckEntry(
         id="A61", title="availability floor",
         question="which part of the sends is acknowledged while no fault is near?",
-        severity=MAJOR, needs="sends", in_process=True, on_spark=True,
+        severity=MAJOR, needs="sends",
+        weighs="faults",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A62", title="exceptions and log patterns",

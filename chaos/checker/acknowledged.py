@@ -9,23 +9,32 @@ from bisect import bisect_left
 from collections import defaultdict
 from itertools import accumulate
 
-from chaos.checker.model import History, Result, Row, is_copy, lacking, result, unchecked, undecided
+from chaos.checker.model import (
+    History,
+    Result,
+    Row,
+    is_copy,
+    is_reset,
+    lacking,
+    result,
+    unchecked,
+    undecided,
+)
 
 Queue = tuple[str, str | None, int | None]
 
 
 def check_durable(history: History) -> Result:
     """A52: a delivery that was fetched after its group had durably acknowledged the message."""
-    durable = [
-        ack
-        for ack in history.acks
-        if ack.get("durable") and ack["outcome"] == "ok" and ack["kind"] in {"ack", "commit"}
-    ]
+    told = [a for a in history.acks if a.get("durable") and a["kind"] in {"ack", "commit"}]
+    if missing := lacking("acks", told, "outcome"):
+        return undecided("A52", f"needs {missing} of durable acknowledgements")
+    durable = [ack for ack in told if ack["outcome"] == "ok"]
     if not durable:
         return unchecked("A52", "no acknowledgement says that it is durable")
     if missing := lacking("acks", durable, "t_cmp"):
         return undecided("A52", f"needs {missing} of durable acknowledgements")
-    reset = {_queue(ack) for ack in history.acks if ack["kind"] == "reset"}
+    reset = {_queue(ack) for ack in history.acks if is_reset(ack)}
     anew = {topic for topic, (low, high) in history.epochs.items() if low != high}
     acknowledged = _Acknowledged(durable)
     found = []

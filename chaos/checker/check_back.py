@@ -2,7 +2,8 @@
 
 A half that was acknowledged and that nobody decides is asked about, not before it is old enough,
 not again at once, and not more often than is set. Where a broker was at fault, or the lead changed,
-nothing is promised of the time; how often is counted in the log, and holds all the same.
+nothing is promised of the time, which counts anew when that is over; how often is counted in the
+log, and holds all the same.
 Source: spec/proof.md A23.
 """
 
@@ -10,6 +11,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from chaos.checker.model import History, Result, Row, result, unchecked
+from chaos.checker.recovery import merged
 from chaos.checker.redelivery import BROKER_NS, unsettled
 from chaos.checker.transactions import decisions
 from chaos.history.domains import ASKED_WITHIN_NS, CHECK_BACK, EARLY_NS
@@ -47,7 +49,7 @@ class _Judge:
         self._after_ns *= _MS
         self._interval_ns = interval * _MS
         self._slack = 2 * history.clock_tolerance_ns
-        self._unrest = [(one.start, one.end) for one in unsettled(history)]
+        self._unrest = merged((one.start, one.end) for one in unsettled(history))
         times = [row["t_cmp"] or row["t_inv"] for row in history.sends]
         self._end = max([*times, *(row["t_inv"] for row in history.txn)])
         self._asked: dict[int, list[Row]] = defaultdict(list)
@@ -70,12 +72,25 @@ class _Judge:
             earlier = before
             if is_near and self._is_quiet(before, after):
                 return f"was asked about twice within {(after - before) / 1e6:.0f} ms"
-        last = times[-1] if times else half["t_cmp"]
-        until = last + self._after_ns + 2 * self._interval_ns + ASKED_WITHIN_NS + self._slack
-        is_missed = not is_decided and len(times) < self._most and until <= self._end
-        if is_missed and self._is_quiet(last, until):
-            return f"was open, and not asked about for {(until - last) / 1e6:.0f} ms"
+        patience = self._after_ns + 2 * self._interval_ns + ASKED_WITHIN_NS + self._slack
+        since, lost_ns = self._calm_from(times[-1] if times else half["t_cmp"], patience)
+        may_be_asked = len(times) * self._interval_ns + lost_ns < self._most * self._interval_ns
+        if not is_decided and may_be_asked and since + patience <= self._end:
+            return f"was open, and not asked about for {patience / 1e6:.0f} quiet ms"
         return ""
+
+    def _calm_from(self, since: int, length: int) -> tuple[int, int]:
+        """Return from when on there was no unrest for so long, and how much there was before.
+
+        The time counts from the end of the unrest. Questions amid it may be lost, and count.
+        """
+        lost_ns = 0
+        for begin, end in self._unrest:
+            over = end + BROKER_NS + self._slack
+            if begin <= since + length + self._slack and since <= over:
+                lost_ns += max(0, end - max(begin, since))
+                since = over
+        return since, lost_ns
 
     def _is_early(self, sent: int, asked: int) -> bool:
         due = sent + self._after_ns - EARLY_NS - self._slack

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.catalogue.checks import EXCUSABLE
+from chaos.catalogue.checks import EXCUSABLE, without
 from chaos.catalogue.contracts import Allowance, beyond
 from chaos.checker.acknowledged import check_durable
 from chaos.checker.check_back import check_questions
@@ -223,6 +223,8 @@ def count(history: History, results: Mapping[str, Result]) -> dict[str, int]:
 
 
 def _safely(name: str, check: Callable[[History], Result], history: History) -> Result:
+    if why := without(name, history.unusable):
+        return undecided(name, why)
     try:
         return check(history)
     except Exception as error:  # noqa: BLE001 - a broken check must not pass for a good result

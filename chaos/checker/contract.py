@@ -42,11 +42,11 @@ def allowed_loss(history: History) -> Allowance:
 def _hit(history: History, flush: str) -> dict[str, int | None]:
     """Return from whose disks something was taken, and how many messages each had alone."""
     hit: dict[str, int | None] = {}
-    for fault in history.in_force:
-        if not (fault.get("witness") or {}).get("effective") or not exceeds(fault["kind"], flush):
+    for fault in history.taking:
+        if not exceeds(fault["kind"], flush):
             continue
         alone = fault.get("only_there")
-        for node in fault["targets"] or ():
+        for node in history.ours(fault["targets"] or ()):
             before = hit.get(node, 0)
             hit[node] = None if alone is None or before is None else before + int(alone)
     return hit

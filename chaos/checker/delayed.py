@@ -8,7 +8,16 @@ Source: spec/proof.md A25, A56.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chaos.checker.model import IDLE, History, Result, Row, is_copy, lacking, result, undecided
+from chaos.checker.model import (
+    History,
+    Result,
+    Row,
+    is_copy,
+    lacking,
+    result,
+    span_of,
+    undecided,
+)
 from chaos.history.domains import EARLY_NS, HALF_OF
 
 MARGIN_NS = 3_000_000_000
@@ -88,11 +97,7 @@ def _bound(contract: Mapping[str, Any], late_ms: Sequence[float]) -> float | Non
 
 def _disturbed(history: History, start: int, end: int) -> bool:
     """Tell whether a fault was in force between two times, or had just been lifted."""
-    for fault in history.faults:
-        begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
-        lifted = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
-        if begin is None or fault["status"] in IDLE or begin > end:
-            continue
-        if lifted is None or lifted + MARGIN_NS >= start:
-            return True
-    return False
+    spans = [span_of(fault) for fault in history.witnessed]
+    return any(
+        one.begin <= end and (one.end is None or one.end + MARGIN_NS >= start) for one in spans
+    )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from chaos.catalogue.checks import INFO
-from chaos.checker.model import UNKNOWN, VALID, History, Result, Row, undecided
+from chaos.checker.model import IDLE, UNKNOWN, VALID, History, Result, Row, undecided
 
 SENDS_PER_PHASE_MIN = 10
 
@@ -179,11 +179,7 @@ def in_flight(history: History, fault: Row) -> int:
 def check_harness(history: History) -> Result:
     """A48: no worker died, nothing is missing from the record, every fault was lifted."""
     problems = list(history.problems)
-    problems += [
-        f"fault {f['fault_id']} could not be lifted"
-        for f in history.faults
-        if f["status"] == "heal_failed"
-    ]
+    problems += [line for fault in history.faults if (line := _not_lifted(fault))]
     return Result(
         check="A48",
         verdict=UNKNOWN if problems else VALID,
@@ -191,3 +187,21 @@ def check_harness(history: History) -> Result:
         count=len(problems),
         summary="; ".join(problems) or "no gaps, no deaths",
     )
+
+
+def _not_lifted(fault: Row) -> str:
+    """Return how a fault was not lifted, or that nobody knows when it was; empty if it was."""
+    name, status = f"fault {fault['fault_id']}", fault["status"]
+    begun, ended = (
+        any(fault.get(f"t_{when}{end}") is not None for end in (0, 1)) for when in ("on", "off")
+    )
+    acted = status is not None or bool((fault.get("witness") or {}).get("effective"))
+    if status == "heal_failed":
+        return f"{name} could not be lifted"
+    if status in IDLE:
+        return ""
+    if status == "active":
+        return f"{name} was never lifted"
+    if not begun:
+        return f"{name} was in force, and nobody says when" if acted else ""
+    return "" if ended else f"{name}: nobody says when it was lifted"

@@ -3,7 +3,7 @@
 Events (``raft_event``) are ordered by node and ``seq``, which goes on over restarts. A status
 (``raft_probe``) is compared with the last that had ended before it was asked for. A node may be of
 several groups, which have terms, votes and logs of their own. One whose disk a witnessed fault
-wiped or restored has lost its memory by contract: its terms are not compared.
+wiped or restored has lost its memory by contract: its terms are compared within each life.
 
 Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election Safety).
 """
@@ -11,6 +11,7 @@ Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.faults import forgets
@@ -23,6 +24,7 @@ from chaos.checker.model import (
     result,
     undecided,
 )
+from chaos.history.domains import LEADING
 
 Line = tuple[str | int | None, ...]
 """What tells apart rows that are not compared: node and group, and the life of the node."""
@@ -40,7 +42,7 @@ def check_leaders(history: History) -> Result:
     for row in noted:
         leaders[row.get("group") or 0, row["term"]][row["node"]] = None
     for row in _answers(history):
-        if (row.get("role") or "").lower() == "leader" and row.get("term") is not None:
+        if _leads(row) and row.get("term") is not None:
             leaders[row.get("group") or 0, row["term"]][row["node"]] = None
     for send in acknowledged:
         leaders[send.get("raft_group") or 0, send["raft_term"]][send["node"]] = None
@@ -55,6 +57,10 @@ def check_leaders(history: History) -> Result:
         if len(nodes) > 1
     ]
     return result("A30", found, f"{len(leaders)} terms had a leader")
+
+
+def _leads(answer: Row) -> bool:
+    return (answer.get("role") or "").lower() in LEADING
 
 
 def _acknowledged(history: History) -> list[Row]:
@@ -77,59 +83,63 @@ def check_votes(history: History) -> Result:
 
     By what it noted, and by what it answered; each by itself, for names may differ.
     """
+    memory = _Memory(history)
     cast = [
         row
-        for row in history.raft_events
+        for row in memory.kept(history.raft_events)
         if row["kind"] == "become_candidate"
         or (row["kind"] == "vote_granted" and row["peer"] is not None)
     ]
-    told = [r for r in _answers(history) if r.get("voted_for") and r.get("term") is not None]
+    answers = memory.kept(_answers(history))
+    told = [row for row in answers if row.get("voted_for") and row.get("term") is not None]
     if not history.raft_events and not told:
         return _not_checked("A31")
     if missing := lacking("raft_event", cast, "term"):
         return undecided("A31", f"needs {missing} of votes")
-    noted: dict[tuple[str, int, int], dict[str, None]] = defaultdict(dict)
-    answered: dict[tuple[str, int, int], dict[str, None]] = defaultdict(dict)
+    noted: dict[tuple[int, Line], set[str]] = defaultdict(set)
+    answered: dict[tuple[int, Line], set[str]] = defaultdict(set)
     for row in cast:
         candidate = row["peer"] if row["kind"] == "vote_granted" else row["node"]
-        noted[row["node"], row.get("group") or 0, row["term"]][candidate] = None
+        noted[row["term"], memory.line(row)].add(candidate)
     for row in told:
-        answered[row["node"], row.get("group") or 0, row["term"]][row["voted_for"]] = None
-    wiped = set(_wiped(history))
-    found = []
-    for at in sorted(noted.keys() | answered.keys()):
-        twice = [votes for votes in (noted.get(at, {}), answered.get(at, {})) if len(votes) > 1]
-        if twice and at[0] not in wiped:
-            words = ", ".join(sorted({name for votes in twice for name in votes}))
-            explain = f"{at[0]} voted in term {at[2]} for {words}"
-            key = f"{at[0]}:{at[2]}"
-            found.append({"key": key, "node": at[0], "term": at[2], "explain": explain})
-    votes = len(noted.keys() | answered.keys())
-    return result("A31", found, f"{votes} votes, each the only one of its node and term")
+        answered[row["term"], memory.line(row)].add(row["voted_for"])
+    twice: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for votes in (noted, answered):
+        for (term, (node, group, *_)), names in votes.items():
+            if len(names) > 1:
+                twice[node, group, term] |= names
+    found = [
+        {
+            "key": f"{node}:{term}",
+            "node": node,
+            "term": term,
+            "explain": f"{node} voted in term {term} for {', '.join(sorted(names))}",
+        }
+        for (node, _, term), names in sorted(twice.items())
+    ]
+    number = len(noted.keys() | answered.keys())
+    return result("A31", found, f"{number} votes, each the only one of its node and term")
 
 
 def check_terms(history: History) -> Result:
     """A32: the term of a node never falls, not even over a restart."""
     if not (history.raft_events or history.probes):
         return _not_checked("A32")
-    wiped = set(_wiped(history))
+    memory = _Memory(history)
     kept = [
         row
-        for row in history.raft_events
-        if row["kind"] != "append" and row["node"] not in wiped and row["term"] is not None
+        for row in memory.kept(history.raft_events)
+        if row["kind"] != "append" and row["term"] is not None
     ]
     if missing := lacking("raft_event", kept, "seq"):
         return undecided("A32", f"needs {missing}")
     found = [
         _fall(row["node"], "term", before["term"], row["term"], f"event {row['seq']}")
-        for before, row in _steps(kept, by=_member)
+        for before, row in _steps(kept, by=memory.line)
         if row["term"] < before["term"]
     ]
-    answers = [
-        row for row in _answers(history)
-        if row["node"] not in wiped and row.get("term") is not None
-    ]  # fmt: skip
-    found += _falls_of_answers(answers, "term", "term", by=_member)
+    answers = [row for row in memory.kept(_answers(history)) if row.get("term") is not None]
+    found += _falls_of_answers(answers, "term", "term", by=memory.line)
     return result("A32", found, "terms rise")
 
 
@@ -234,8 +244,26 @@ def _last_ended(ended: Sequence[tuple[int, int]], t: int) -> int | None:
     return None if at < 0 else ended[at][1]
 
 
+class _Memory:
+    """Who remembers what: a node over all its lives, one that a fault wiped in each by itself.
+
+    A disk goes between two lives: what a wiped node said twice in one life it had not forgotten.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._wiped = set(_wiped(history))
+
+    def kept(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows without those of wiped nodes of which nobody says in which life."""
+        return [row for row in rows if row["node"] not in self._wiped or row.get("boot_id")]
+
+    def line(self, row: Row) -> Line:
+        """Return what tells apart rows that are not compared."""
+        return _life(row) if row["node"] in self._wiped else _member(row)
+
+
 def _wiped(history: History) -> Iterator[str]:
-    for fault in history.in_force:
+    for fault in history.taking:
         if forgets(fault["kind"]):
             yield from fault["targets"] or ()
 

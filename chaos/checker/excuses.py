@@ -3,7 +3,8 @@
 Where faults took more disks than the contract bears, checks of loss are excused (`contract`). But
 what was sent after the last of these faults was not there to be taken, and what was sent and read
 before the first was seen in good health. So these checks are asked once more, of either part by
-itself; what they find there is not excused. Without logs, which have no times.
+itself; what they find there is not excused. Without logs, which have no times. Those that name a
+message and whoever lacks it look at each by itself (`taken`).
 
 Pure. The Spark job has code of its own. Source: spec/proof.md 4.3 (contract).
 """
@@ -11,13 +12,12 @@ Pure. The Spark job has code of its own. Source: spec/proof.md 4.3 (contract).
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from chaos.catalogue.contracts import AFTER, BEFORE, NONE, SETTLED_NS
+from chaos.catalogue.contracts import AFTER, BEFORE, NAMED, NONE, SETTLED_NS
 from chaos.catalogue.faults import exceeds
-from chaos.checker.messages import find_lost
-from chaos.checker.model import INVALID, History, Result, Row
+from chaos.checker.model import INVALID, History, Result, Row, span_of
+from chaos.checker.taken import NEVER, not_taken
 
 Check = Callable[[History], Result]
-NEVER = 1 << 62
 
 
 def without_excuse(history: History, check: str, ask: Check) -> str:
@@ -25,6 +25,9 @@ def without_excuse(history: History, check: str, ask: Check) -> str:
 
     ``check``: its id, one of those that loss excuses.
     """
+    spans = _taking(history)
+    if check in NAMED and spans and history.contract.get("durability") != NONE:
+        return not_taken(history, check, spans)
     for part, words in _parts(history, check):
         found = ask(part)
         if found.verdict == INVALID:
@@ -48,13 +51,8 @@ def _parts(history: History, check: str) -> Iterator[tuple[History, str]]:
 def _taking(history: History) -> list[tuple[int, int]]:
     """Return when faults took from disks what this flush promises to keep."""
     flush = str(history.contract.get("flush", "ASYNC_FLUSH")).lower()
-    found = []
-    for fault in history.in_force:
-        if (fault.get("witness") or {}).get("effective") and exceeds(fault["kind"], flush):
-            begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
-            end = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
-            found.append((begin, NEVER if end is None else end))
-    return found
+    spans = [span_of(fault) for fault in history.taking if exceeds(fault["kind"], flush)]
+    return [(one.begin, NEVER if one.end is None else one.end) for one in spans]
 
 
 def _of(history: History, is_in: Callable[[Row], bool], until: int) -> History:
@@ -80,15 +78,10 @@ def excused_less(
 ) -> dict[str, Result]:
     """Return results in whose details stands what no fault that took a disk explains."""
     told = dict(results)
-    for name in {*AFTER, *BEFORE} & results.keys():
+    for name in {*AFTER, *BEFORE, *NAMED} & results.keys():
         if results[name].verdict != INVALID:
             continue
-        if words := without_excuse(history, name, _asked_of_a_part(name, checks)):
+        if words := without_excuse(history, name, checks[name]):
             details = results[name].details | {"not_excused": words}
             told[name] = replace(results[name], details=details)
     return told
-
-
-def _asked_of_a_part(name: str, checks: Mapping[str, Check]) -> Check:
-    """Return a check as a part is asked: that no delivery is in it says nothing of the record."""
-    return find_lost if name == "A1" else checks[name]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
-from chaos.terms import LEADER
+from chaos.history.domains import LEADING
 
 Claim = tuple[str, int]
 """A node and an epoch."""
@@ -75,7 +75,7 @@ def _led(history: History) -> set[Claim]:
     return {
         (row["node"], row["term"])
         for row in history.probes
-        if row.get("ok") and (row.get("role") or "").lower() == LEADER and row["term"] is not None
+        if row.get("ok") and (row.get("role") or "").lower() in LEADING and row["term"] is not None
     }
 
 

@@ -59,6 +59,8 @@ class History:
     """What ``payload_run_id`` may be in a message of this run: its id or its tag."""
     quorum: int = 2
     """How many logs hold what is acknowledged, in each group that ``promised`` does not name."""
+    named_nodes: Sequence[str] = ()
+    """The brokers that run.json names."""
     promised: Mapping[str, int] = field(default_factory=dict)
     """By Raft group, or pair of master and slave, how many logs hold what it acknowledged."""
     sends: Sequence[Row] = ()
@@ -94,6 +96,8 @@ class History:
     """By how much the clocks of several hosts may differ; operations are widened by it already."""
     problems: Sequence[str] = ()
     """What went wrong with the harness itself, or with reading its record (A48)."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Tables that were refused or lost, and members of run.json that nobody can use: why."""
 
     @cached_property
     def ok_sends(self) -> list[Row]:
@@ -204,39 +208,58 @@ class History:
         return {d["msg_key"] for d in self.own if d.get("auditor") and d["msg_key"] is not None}
 
     @cached_property
-    def in_force(self) -> list[Row]:
-        """Faults that were on at some time and may take something; others excuse nothing."""
-        on = [
-            fault
-            for fault in self.faults
-            if fault["status"] not in IDLE
-            and (fault["t_on0"] is not None or fault["t_on1"] is not None)
-        ]
-        spans = [_span(fault) for fault in on]
+    def nodes(self) -> set[str]:
+        """The brokers whose names somebody said: run.json, their logs, statuses or events."""
+        told = {row["node"] for row in (*self.probes, *self.raft_events)}
+        return {*self.named_nodes, *(replica.node for replica in self.replicas), *told}
+
+    def ours(self, targets: Sequence[str]) -> list[str]:
+        """Return the nodes of this system among a fault's targets; all where nobody named any."""
+        return [node for node in targets if not self.nodes or node in self.nodes]
+
+    @cached_property
+    def witnessed(self) -> list[Row]:
+        """Faults that were on at some time and that a witness saw take effect.
+
+        Whatever a check excuses by a fault it asks for here: all others excuse nothing.
+        """
+        return [fault for fault in self.faults if _took_effect(fault)]
+
+    @cached_property
+    def taking(self) -> list[Row]:
+        """Those of them that may have taken something from nodes of this system."""
+        spans = [span_of(fault) for fault in self.witnessed]
         return [
-            fault for fault, span in zip(on, spans, strict=True) if not took_nothing(span, spans)
+            fault
+            for fault, span in zip(self.witnessed, spans, strict=True)
+            if not took_nothing(span, spans) and (not span.targets or self.ours(span.targets))
         ]
 
     @cached_property
     def clocks_moved(self) -> bool:
-        """Whether a fault that took effect moved a wall clock: brokers wait by it."""
-        return any(
-            moves_clock(fault["kind"]) and bool((fault.get("witness") or {}).get("effective"))
-            for fault in self.in_force
-        )
+        """Whether a fault moved a wall clock: brokers wait by it."""
+        return any(moves_clock(fault["kind"]) for fault in self.witnessed)
 
     @cached_property
     def damaged_nodes(self) -> set[str]:
         """Nodes whose disks a fault spoiled on purpose."""
         return {
             node
-            for fault in self.in_force
+            for fault in self.taking
             if spoils_log(fault["kind"])
             for node in fault["targets"] or ()
         }
 
 
-def _span(fault: Row) -> Span:
+def _took_effect(fault: Row) -> bool:
+    """Tell whether a fault was on at some time, and a witness saw what it did."""
+    was_on = fault["t_on0"] is not None or fault["t_on1"] is not None
+    is_seen = bool((fault.get("witness") or {}).get("effective"))
+    return is_seen and was_on and fault["status"] not in IDLE
+
+
+def span_of(fault: Row) -> Span:
+    """Return when a fault was in force."""
     begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
     end = fault.get("t_off0") if fault.get("t_off1") is None else fault["t_off1"]
     return Span(fault["kind"], fault["targets"] or (), begin, end)
@@ -246,6 +269,11 @@ def lacking(table: str, rows: Sequence[Row], *columns: str) -> str:
     """Return the columns that some of the rows leave empty, as words; empty if none does."""
     names = [f"{table}.{name}" for name in columns if any(row.get(name) is None for row in rows)]
     return ", ".join(names)
+
+
+def is_reset(ack: Mapping[str, Any]) -> bool:
+    """Return whether the offset of a queue was, or may have been, set anew; one that failed not."""
+    return bool(ack["kind"] == "reset" and ack["outcome"] != "fail")
 
 
 def is_copy(row: Mapping[str, Any]) -> bool:

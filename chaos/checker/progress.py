@@ -8,7 +8,16 @@ Source: spec/proof.md A12, A16 to A19.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import (
+    History,
+    Result,
+    Row,
+    is_reset,
+    lacking,
+    result,
+    unchecked,
+    undecided,
+)
 from chaos.checker.redelivery import unsettled
 
 Queue = tuple[str, str, int]
@@ -98,7 +107,10 @@ def check_falls(history: History) -> Result:
     gone. Of masters and slaves, which tell each other of offsets now and then, one soon after, too
     (the contract's ``offsets_settle_ms``).
     """
-    fetches = [a for a in history.acks if a["kind"] == "fetch" and a["outcome"] == "ok"]
+    asked = [a for a in history.acks if a["kind"] == "fetch"]
+    if missing := lacking("acks", asked, "outcome"):
+        return undecided("A18", f"needs {missing} of fetches")
+    fetches = [a for a in asked if a["outcome"] == "ok"]
     if not fetches:
         return unchecked("A18", "nobody recorded which offsets groups were told")
     if history.clock_tolerance_ns:
@@ -111,13 +123,17 @@ def check_falls(history: History) -> Result:
     spread_ns = max(SPREAD_NS, settle_ns)
     queues: dict[Queue, list[Row]] = defaultdict(list)
     for ack in history.acks:
-        told = ack["value_offset"] is not None or ack["kind"] == "reset"
         at = ack["t_cmp"] if ack["kind"] == "commit" and ack["outcome"] == "ok" else ack["t_inv"]
-        if ack["queue_id"] is not None and at is not None and told:
+        if ack["queue_id"] is not None and at is not None and _is_told(ack):
             queue = (ack["grp"], ack["topic"], ack["queue_id"])
             queues[queue].append(ack | {"at": at, "sure": _is_sure(ack, unrest, spread_ns)})
     found = [one for queue, rows in sorted(queues.items()) for one in _falls(queue, rows)]
     return result("A18", found, f"{len(fetches)} offsets were told, {len(found)} too low")
+
+
+def _is_told(ack: Row) -> bool:
+    """Tell whether a statement says anything of the offset of a group."""
+    return is_reset(ack) or (ack["kind"] != "reset" and ack["value_offset"] is not None)
 
 
 def _is_sure(ack: Row, unrest: Sequence[tuple[int, int]], spread_ns: int) -> bool:
@@ -161,20 +177,29 @@ def check_beyond(history: History) -> Result:
         return unchecked("A19", "nobody recorded where queues end")
     if missing := lacking("drain", history.drain, "end_off"):
         return undecided("A19", f"needs {missing}")
+    told = [ack for ack in history.acks if ack["kind"] == "commit"]
+    if missing := lacking("acks", told, "outcome"):
+        return undecided("A19", f"needs {missing} of commits")
     ends: dict[tuple[str, int], int] = defaultdict(int)
     for row in history.drain:
         queue = (row["topic"], row["queue_id"])
         ends[queue] = max(ends[queue], row["end_off"])
     highest: dict[Queue, int] = defaultdict(lambda: -1)
-    for ack in history.acks:
-        if ack["kind"] == "commit" and ack["outcome"] == "ok" and ack["value_offset"] is not None:
+    for ack in told:
+        if ack["outcome"] == "ok" and ack["value_offset"] is not None:
             who = (ack["grp"], ack["topic"], ack["queue_id"])
             highest[who] = max(highest[who], ack["value_offset"])
+    endless = {
+        f"{topic}/{queue_id}" for _, topic, queue_id in highest if (topic, queue_id) not in ends
+    }
     found = []
     for (group, topic, queue_id), value in sorted(highest.items(), key=str):
         end = ends.get((topic, queue_id))
         if end is not None and value > end:
             explain = f"{group} committed {value} of {topic}/{queue_id}, which ends at {end}"
             found.append({"place": f"{topic}/{queue_id}", "explain": explain})
+    if endless and not found:
+        names = ", ".join(sorted(endless))
+        return undecided("A19", f"needs drain of {names}, where groups committed")
     summary = f"{len(highest)} offsets were committed, {len(found)} beyond the end"
     return result("A19", found, summary)

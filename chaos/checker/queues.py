@@ -11,7 +11,7 @@ Source: spec/proof.md A39.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from chaos.checker.model import History, Replica, Result, Row, result, unchecked
+from chaos.checker.model import History, Replica, Result, Row, lacking, result, unchecked, undecided
 from chaos.history.segment import EntryRow
 
 Spot = tuple[str, int, int]
@@ -39,6 +39,9 @@ def check_queues(history: History) -> Result:
                 where = f"{spot[0]}/{spot[1]}@{spot[2]}"
                 key = f"{replica.node}:{where}"
                 found.setdefault(key, {"key": key, "explain": f"{replica.node}: {where} {words}"})
+    by_index = [row for r in history.replicas if not r.is_plain for row in told.get(r.node, ())]
+    if not found and (missing := lacking("queue_index", by_index, "index")):
+        return undecided("A39", f"needs {missing}: which entries the places of queues name")
     rows_judged = sum(map(len, told.values()))
     summary = f"{rows_judged} places of queues, {len(found)} not as the log says"
     return result("A39", [found[key] for key in sorted(found)], summary)

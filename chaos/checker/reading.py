@@ -17,6 +17,7 @@ from chaos.checker.model import (
     Result,
     Row,
     is_copy,
+    is_reset,
     lacking,
     result,
     unchecked,
@@ -238,7 +239,7 @@ def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
         times.sort()
     for begun in calls.values():
         begun.sort()
-    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if a["kind"] == "reset"}
+    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if is_reset(a)}
     for grp, topic, queue_id, at, key, t, is_owed in sorted(_refusals(history)):
         times = again.get((grp, key), [])
         came = bisect_right(times, t)

@@ -5,9 +5,10 @@ Faults whose times overlap are one stretch. Between stretches the system has not
 Source: spec/proof.md A60, A61.
 """
 
+from collections.abc import Iterable
 from itertools import pairwise
 
-from chaos.checker.model import IDLE, History, Result, Row, result, unchecked
+from chaos.checker.model import History, Result, Row, result, span_of, unchecked
 
 HORIZON_NS = 60_000_000_000
 """So long after a heal service is looked for where the contract has no bound."""
@@ -81,19 +82,19 @@ def check_availability(history: History) -> Result:
 
 def fault_spans(history: History, settle_ns: int) -> list[Span]:
     """Return when faults were in force, each with the time to settle; overlapping ones are one."""
-    spans = []
-    for fault in history.faults:
-        begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
-        over = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
-        if begin is not None and fault["status"] not in IDLE:
-            spans.append((begin, NEVER if over is None else over + settle_ns))
-    merged: list[Span] = []
+    known = [span_of(fault) for fault in history.witnessed]
+    return merged((one.begin, NEVER if one.end is None else one.end + settle_ns) for one in known)
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return stretches of time in their order; those that overlap are one."""
+    found: list[Span] = []
     for begin, over in sorted(spans):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], over))
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], over))
         else:
-            merged.append((begin, over))
-    return merged
+            found.append((begin, over))
+    return found
 
 
 def _ended(send: Row) -> int:

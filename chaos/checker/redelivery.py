@@ -21,7 +21,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from chaos.checker.model import IDLE, INVALID, UNKNOWN, VALID, History, Result, Row, is_copy, result
+from chaos.catalogue.faults import unsettles
+from chaos.checker.model import (
+    INVALID,
+    UNKNOWN,
+    VALID,
+    History,
+    Result,
+    Row,
+    is_copy,
+    result,
+    span_of,
+)
 from chaos.history.domains import QUEUES_MAX
 
 MEMBERS_NS = 6_000_000_000
@@ -33,8 +44,9 @@ GIVEN_UP_NS = 2_000_000_000
 """A fetch that begins so long after its consumer gave the queue up is no straggler."""
 DEATHS = frozenset({"crash", "kill"})
 LIFE = frozenset({"start", "stop", "restart", "shutdown", *DEATHS})
-COPY, NACK, CRASH, REBALANCE, LEADER, COMMIT = CAUSES = (
-    "copy in the log", "nack", "consumer crash", "rebalance", "leader change", "commit failed",
+COPY, NACK, CRASH, REBALANCE, BROKER, LEADER, COMMIT = CAUSES = (
+    "copy in the log", "nack", "consumer crash", "rebalance", "broker fault", "leader change",
+    "commit failed",
 )  # fmt: skip
 
 
@@ -188,24 +200,23 @@ def _member_cause(event: Row) -> Cause:
 
 
 def _of_faults(history: History) -> Iterator[Cause]:
-    """Yield the faults that were in force: of brokers, or of consumers (``consumer:NAME``)."""
-    for fault in history.faults:
-        start = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
-        if start is None or fault["status"] in IDLE:
-            continue
-        end = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
-        end = 1 << 62 if end is None else end
-        consumers = [t for t in fault["targets"] or () if t.startswith("consumer")]
+    """Yield the faults that took effect: of brokers, or of consumers (``consumer:NAME``).
+
+    What is done to producers, to name servers or by a name that no catalogue has is no cause.
+    """
+    for kind, targets, start, lifted in map(span_of, history.witnessed):
+        end = 1 << 62 if lifted is None else lifted
+        consumers = [target for target in targets if target.startswith("consumer")]
         for target in consumers:
             member = target.removeprefix("consumer:")
             yield Cause(CRASH, start, end, MEMBERS_NS, member=member)
-        if not consumers:
-            yield Cause(LEADER, start, end, BROKER_NS)
+        if not consumers and unsettles(kind, targets, history.nodes):
+            yield Cause(BROKER, start, end, BROKER_NS)
 
 
 def unsettled(history: History) -> Iterator[Cause]:
     """Yield when brokers were at fault, or the lead changed."""
-    yield from (cause for cause in _of_faults(history) if cause.name == LEADER)
+    yield from (cause for cause in _of_faults(history) if cause.name == BROKER)
     yield from _of_leaders(history)
 
 

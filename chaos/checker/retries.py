@@ -7,11 +7,12 @@ Source: spec/proof.md A26, A28, A29, A57.
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 from chaos.checker.redelivery import BROKER_NS, unsettled
-from chaos.history.domains import COPY, EARLY_NS, LETTERS_MORE
+from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE
 
 Refused = tuple[str, int]
 """Group and message."""
@@ -29,6 +30,8 @@ def check_ladder(history: History) -> Result:
     nacks = [a for a in _nacks(history) if (a["grp"], a["msg_key"]) in who]
     if again and not history.acks:
         return undecided("A26", "needs acks: messages came again, and nobody recorded refusals")
+    if again and (missing := unnamed_refusals(history)):
+        return undecided("A26", missing)
     if missing := lacking("acks", nacks, "t_inv", "delay_ms"):
         return undecided("A26", f"needs {missing} of what was refused and came again")
     over: dict[Refused, list[int]] = defaultdict(list)
@@ -37,26 +40,78 @@ def check_ladder(history: History) -> Result:
         over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + waits_ns)
     for times in over.values():
         times.sort()
-    received: dict[tuple[Any, ...], int] = {}
-    for row in again:
-        copy = tuple(row.get(name) for name in COPY)
-        received[copy] = min(received.get(copy, row["reconsume"]), row["reconsume"])
+    received = _received(history, who)
     found = []
     for row in again:
         times = over.get((row["grp"], row["msg_key"]), [])
-        # What a consumer keeps and tries again itself was received only once.
-        given = max(row["t_recv"], row.get("t_proc_begin") or 0)
-        waited = bisect_right(times, given + EARLY_NS)
+        tries = received[_copy_of(row)]
+        waited = bisect_right(times, _given_at(row, tries) + EARLY_NS)
         most = history.reconsume_max.get(row["grp"])
-        beyond = most is not None and received[tuple(row.get(name) for name in COPY)] > most
+        beyond = most is not None and next(filter(None, tries)) > most
         if row["reconsume"] > waited or beyond:
             limit = f", beyond the limit of {most}" if beyond else ""
             explain = (
                 f"message {row['msg_key']} came to {row['grp']} for the {row['reconsume']}. time "
                 f"again{limit}; {waited} refusals of it were over"
             )
-            found.append({"msg_key": row["msg_key"], "explain": explain})
+            found.append({"msg_key": row["msg_key"], "grp": row["grp"], "explain": explain})
+    known = {(row["grp"], row["msg_key"]) for row in found}
+    more = sorted(_too_many_copies(history, again, nacks) - known)
+    found += [_told(who, "came to {} from more copies than refusals of it made") for who in more]
     return result("A26", found, f"{len(again)} came again, {len(found)} of them against the rules")
+
+
+def _received(history: History, who: Collection[Refused]) -> dict[tuple[Any, ...], list[int]]:
+    """Return of each copy that was received which repeats it was tried as, in order."""
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for row in history.to_groups:
+        if (row["grp"], row["msg_key"]) in who:
+            found[_copy_of(row)].append(row.get("reconsume") or 0)
+    return {copy: sorted(tries) for copy, tries in found.items()}
+
+
+def _given_at(row: Row, tries: Sequence[int]) -> int:
+    """Return when a repeat was given: as it was received, or as its consumer tried it once more.
+
+    What a consumer keeps and tries again itself was received only once, as the first of ``tries``.
+    """
+    begun = row.get("t_proc_begin") or 0
+    return int(max(row["t_recv"], begun) if row["reconsume"] > tries[0] else row["t_recv"])
+
+
+def _copy_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in COPY)
+
+
+def _too_many_copies(history: History, again: Sequence[Row], nacks: Sequence[Row]) -> set[Refused]:
+    """Return what came again from more copies than refusals made, whatever number each says.
+
+    A copy follows from a refusal. Where the answer to it may be lost, amid unrest or soon after,
+    its client gives the message back once more, and there are more copies of one refusal.
+    """
+    made: dict[tuple[Refused, int], list[int]] = defaultdict(list)
+    for ack in nacks:
+        if ack["reconsume"] is not None:
+            made[(ack["grp"], ack["msg_key"]), ack["reconsume"] + 1].append(ack["delay_ms"])
+    copies: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for row in again:
+        place = tuple(row[name] for name in PLACE)
+        number, t = copies.get(place, (row["reconsume"], row["t_recv"]))
+        copies[place] = (min(number, row["reconsume"]), min(t, row["t_recv"]))
+    came: dict[tuple[Refused, int], list[int]] = defaultdict(list)
+    for (grp, key, *_), (number, t) in copies.items():
+        came[(grp, key), number].append(t)
+    unrest, near = list(unsettled(history)), BROKER_NS + 2 * history.clock_tolerance_ns
+    found = set()
+    for (who, number), times in came.items():
+        delays = made.get((who, number), [])
+        stored = max(times) - max(delays, default=0) * 1_000_000
+        is_calm = not any(
+            one.start <= stored + near and stored - ANSWERED_NS <= one.end + near for one in unrest
+        )
+        if delays and len(times) > len(delays) and is_calm:
+            found.add(who)
+    return found
 
 
 def check_false_letters(history: History) -> Result:
@@ -122,6 +177,16 @@ def _told(who: Refused, words: str) -> Row:
     return {"msg_key": who[1], "explain": f"message {who[1]} {words.format(who[0])}"}
 
 
+def unnamed_refusals(history: History, *, groups: Collection[str] | None = None) -> str:
+    """Return what is not known of refusals, of some groups or all, in words: of which messages."""
+    nacks = [
+        ack for ack in history.acks
+        if ack["kind"] == "nack" and (groups is None or ack["grp"] in groups)
+    ]  # fmt: skip
+    missing = lacking("acks", nacks, "msg_key")
+    return f"needs {missing} of what was refused" if missing else ""
+
+
 def _nacks(history: History) -> list[Row]:
     return [a for a in history.acks if a["kind"] == "nack" and a["msg_key"] is not None]
 
@@ -159,6 +224,8 @@ def _letters(
         return undecided(check, f"needs reconsume_max of {', '.join(unnamed)} in run.json")
     if not most:
         return unchecked(check, "run.json names no limit of retries (reconsume_max)")
+    if missing := unnamed_refusals(history, groups=most):
+        return undecided(check, missing)
     nacks = [ack for ack in _nacks(history) if ack["grp"] in most]
     if missing := lacking("acks", nacks, "reconsume", "t_inv"):
         return undecided(check, f"needs {missing} of the groups that reconsume_max names")

@@ -8,10 +8,14 @@ no fault ended. Source: spec/proof.md A27, 3.0 (tag filter), 4.1 (probe).
 from collections import defaultdict
 
 from chaos.checker.model import VALID, History, Result, Row, result, undecided
+from chaos.checker.retries import unnamed_refusals
 
 
 def check_refused(history: History) -> Result:
     """A27: a message that a listener refused and that its group never got again."""
+    nacks = [ack for ack in history.acks if ack["kind"] == "nack"]
+    if missing := unnamed_refusals(history):
+        return undecided("A27", missing)
     last: dict[tuple[str, int | None], int] = defaultdict(lambda: -1)
     for row in history.to_groups:
         who = (row["grp"], row["msg_key"])
@@ -19,8 +23,8 @@ def check_refused(history: History) -> Result:
         last[who] = max(last[who], row["t_recv"], row.get("t_proc_end") or 0)
     refusals: dict[tuple[str, int], int] = {}
     letters = {(row["grp"], row["msg_key"]) for row in history.own if row.get("is_dlq")}
-    for ack in history.acks:
-        if ack["kind"] == "nack" and ack["msg_key"] is not None and ack["t_inv"] is not None:
+    for ack in nacks:
+        if ack["t_inv"] is not None:
             most, times = history.reconsume_max.get(ack["grp"]), ack.get("reconsume")
             who = (ack["grp"], ack["msg_key"])
             if who in letters or (most is not None and (times is None or times >= most)):

@@ -6,9 +6,13 @@ Source: spec/proof.md A53 to A55.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from chaos.checker.messages import lies_before, where_found
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+
+Said = dict[int, dict[str, list[Row]]]
+"""Of each transaction's message its commits and its rollbacks."""
 
 
 def check_rolled_back(history: History) -> Result:
@@ -55,6 +59,16 @@ def check_committed_missing(history: History) -> Result:
     if isinstance(said, Result):
         return said
     found = []
+    for group, send in missed_commits(history, said):
+        explain = f"message {send['msg_key']} was committed, and never delivered to {group}"
+        found.append({"msg_key": send["msg_key"], "explain": explain})
+    if found and not (history.drain and all(d["drained"] for d in history.drain)):
+        return undecided("A55", f"{len(found)} did not come, but queues were not drained")
+    return result("A55", found, f"{len(said)} transactions, {len(found)} committed and not given")
+
+
+def missed_commits(history: History, said: Said) -> Iterator[tuple[str, Row]]:
+    """Yield the groups that did not get what was committed, each with its send."""
     for key, words in sorted(said.items()):
         send = next(iter(history.by_key.get(key, [])), None)
         sure = any(row["outcome"] == "ok" for row in words["commit"]) and not words["rollback"]
@@ -63,11 +77,7 @@ def check_committed_missing(history: History) -> Result:
         for group, topics in sorted(history.groups.items()):
             owed = send["topic"] in topics and history.is_subscribed(group, send)
             if owed and (group, key) not in history.got and not _came_late(history, group, send):
-                explain = f"message {key} was committed, and never delivered to {group}"
-                found.append({"msg_key": key, "explain": explain})
-    if found and not (history.drain and all(d["drained"] for d in history.drain)):
-        return undecided("A55", f"{len(found)} did not come, but queues were not drained")
-    return result("A55", found, f"{len(said)} transactions, {len(found)} committed and not given")
+                yield group, send
 
 
 def _came_late(history: History, group: str, send: Row) -> bool:
@@ -78,7 +88,7 @@ def _came_late(history: History, group: str, send: Row) -> bool:
     return any(lies_before(place, row["min_off"]) for row in begins)
 
 
-def decisions(history: History, check: str) -> dict[int, dict[str, list[Row]]] | Result:
+def decisions(history: History, check: str) -> Said | Result:
     """Return what was said of each transaction's message: its commits and its rollbacks.
 
     Or why nobody can tell.

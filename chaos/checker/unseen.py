@@ -13,7 +13,17 @@ from itertools import accumulate
 
 from chaos.catalogue.checks import CHECKS
 from chaos.checker.messages import where_found
-from chaos.checker.model import VALID, History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import (
+    VALID,
+    History,
+    Result,
+    Row,
+    is_reset,
+    lacking,
+    result,
+    unchecked,
+    undecided,
+)
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
@@ -26,7 +36,10 @@ def check_passed(history: History) -> Result:
     It got it later by luck, or never and its queue was not drained. Not judged are offsets before
     the first that the group got of the queue, queues that were reset, and topics made anew.
     """
-    commits = [a for a in history.acks if a["kind"] == "commit" and a["outcome"] == "ok"]
+    told = [a for a in history.acks if a["kind"] == "commit"]
+    if missing := lacking("acks", told, "outcome"):
+        return undecided("A2", f"needs {missing} of commits")
+    commits = [a for a in told if a["outcome"] == "ok"]
     if not commits:
         return unchecked("A2", "nobody recorded what groups committed")
     if history.clock_tolerance_ns:
@@ -94,7 +107,7 @@ class _Passes:
 
 def _passes(history: History, commits: list[Row]) -> dict[Queue, _Passes]:
     """Return when queues were passed, of those that were neither reset nor made anew."""
-    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if a["kind"] == "reset"}
+    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if is_reset(a)}
     told: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
     for row in commits:
         queue = (row["grp"], row["topic"], row["queue_id"])

@@ -34,6 +34,8 @@ WORDS: Final[dict[Place, tuple[str, ...]]] = {
 }  # fmt: skip
 """The words that a column may hold, spelled so."""
 
+LEADING: Final = ("leader", "master")
+"""The roles of a node that leads, in lower case: brokers that elect nobody have masters."""
 TRIES: Final = OUTCOMES
 """The words in ``sends.tries``: how each attempt ended, by the code that came back."""
 
@@ -93,22 +95,56 @@ LEAST: Final[dict[Place, int]] = {
 }
 """The smallest number that a column may hold."""
 
-CLOCKS: Final[dict[str, str]] = {
-    "sends": "t_inv",
-    "deliveries": "t_recv",
-    "acks": "t_inv",
-    "txn": "t_inv",
-    "events": "t_mono_ns",
-    "raft_probe": "t0",
-    "masters": "t0",
-    "faults": "t_on0",
+TELLING: Final[dict[str, tuple[str, ...]]] = {"replica_log": ("committed",)}
+"""Columns without which a table says nothing of what it is read for, though rows may be known."""
+
+CLOCKS: Final[dict[str, tuple[str, ...]]] = {
+    "sends": ("t_inv", "t_first_byte", "t_cmp"),
+    "deliveries": ("t_recv", "t_fetch_inv", "t_proc_begin", "t_proc_end"),
+    "acks": ("t_inv", "t_cmp"),
+    "txn": ("t_inv", "t_cmp"),
+    "events": ("t_mono_ns",),
+    "raft_probe": ("t0", "t1"),
+    "masters": ("t0", "t1"),
+    "faults": ("t_on0", "t_on1", "t_off0", "t_off1"),
 }
-"""The column of each table that is a time of the run's one monotonic clock."""
+"""The columns of each table that are times of the run's one monotonic clock."""
+ORDERED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "sends": (("t_inv", "t_cmp"), ("t_inv", "t_first_byte")),
+    "deliveries": (("t_fetch_inv", "t_recv"), ("t_proc_begin", "t_proc_end")),
+    "acks": (("t_inv", "t_cmp"),),
+    "txn": (("t_inv", "t_cmp"),),
+    "raft_probe": (("t0", "t1"),),
+    "masters": (("t0", "t1"),),
+    "faults": (
+        ("t_on0", "t_on1"), ("t_off0", "t_off1"), ("t_on1", "t_off0"), ("t_on0", "t_off1"),
+        ("t_on0", "t_off0"), ("t_on1", "t_off1"),
+    ),
+}  # fmt: skip
+"""What begins and what ends in one row, by one host's clock: no end lies before its begin."""
+KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "sends": ("op_id", "msg_key"),
+    "deliveries": (
+        "op_id", "msg_key", "t_recv", "pos", "grp", "consumer", "topic", "queue_id", "queue_offset",
+        "t_proc_begin", "reconsume",
+    ),
+    "acks": (
+        "op_id", "t_inv", "grp", "consumer", "topic", "queue_id", "queue_offset", "msg_key",
+        "kind", "value_offset",
+    ),
+    "drain": ("grp", "topic", "queue_id", "min_off", "end_off", "read_to", "drained"),
+    "faults": ("fault_id", "kind", "t_on0", "t_on1"),
+    "raft_event": ("seq", "node", "group", "boot_id", "kind", "term", "index", "peer"),
+}  # fmt: skip
+"""What tells the rows of a table apart: two that agree in it are one row that stands there twice.
+A row without the first of them says nothing of it."""
 UNITS_APART: Final = 500
 """Times of two tables that differ by this factor, at both ends, are of two units (or of two
 clocks): the next unit is a thousand times as large."""
 BEGIN_NS: Final = 1_000_000
 """Before that the begin of a history whose times count from 0 tells no unit."""
+LONG_RUNNING_NS: Final = 1_000_000_000_000
+"""Where sends begin so late their clock ran long before: one time alone then tells its unit."""
 
 TOLERANCE: Final = "clock_tolerance_ns"
 """The member of run.json that says by how much the clocks of several hosts may differ (ns)."""
@@ -129,7 +165,7 @@ CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "flush": ("ASYNC_FLUSH", "SYNC_FLUSH", "async", "sync", "async_flush", "sync_flush"),
     "duplicates": ("at-least-once", "exactly-once", "idempotent"),
 }
-"""What run.json's ``contract`` may say."""
+"""What run.json's ``contract`` may say, by word."""
 
 DLEDGER, PLAIN = "dledger", "plain"
 """What ``format`` in a replica's meta.json may say: of its segments, the first if it is absent."""
@@ -138,6 +174,20 @@ TIMES: Final = ("late_ms_max", "late_ms_half_max", "offsets_settle_ms", "recover
 """What of run.json's ``contract`` is a number of milliseconds."""
 SHARES: Final = ("redelivery_ratio_max", "availability_min")
 """What of it is a number of 0 to 1."""
+FILLED: Final = (
+    "acks", "answers", "deliveries", "drain", "masters", "queue_index", "raft_event", "raft_probe",
+    "replica_log", "sends",
+)  # fmt: skip
+"""Tables that have rows where run.json names them: somebody recorded them, so that none is a loss.
+Not so ``faults`` and ``txn``: there may have been none."""
+WITHOUT_RAFT: Final = ("pair", "master", "in-sync")
+"""The ``durability`` of brokers that note no steps of Raft: their ``raft_event`` has no rows."""
+
+MEMBERS: Final = (
+    "check_back", "contract", "coverage", "exits", "modes", "nodes", "quorum", "reconsume_max",
+    "subscriptions", TOLERANCE,
+)  # fmt: skip
+"""What of run.json checks go by: they are without it where that cannot be read."""
 
 MODES: Final = ("concurrent", "orderly", "broadcast")
 """What run.json's ``modes`` may say of a group: how it consumes."""
@@ -151,10 +201,16 @@ HALF_OF: Final = 20
 EARLY_NS: Final = 10_000_000
 """How much sooner than told something may come again: brokers count in milliseconds, and their
 clock may be set forward a little meanwhile."""
+NUMBERS_MAX: Final = 1 << 62
+"""Indexes of logs lie below it."""
 QUEUES_MAX: Final = 1 << 31
 """Numbers of queues lie below it: RocketMQ has 32 bits for them."""
 COPY: Final = ("grp", "msg_key", "consumer", "topic", "queue_id", "queue_offset", "t_recv")
 """What deliveries have in common that were received once: their consumer tried again by itself."""
+PLACE: Final = ("grp", "msg_key", "topic", "queue_id", "queue_offset")
+"""What deliveries of one copy to a group have in common."""
+ANSWERED_NS: Final = 10_000_000_000
+"""So long after a refusal whose answer is lost its client may give the message back once more."""
 LETTERS_MORE: Final = 3
 """How many more dead letters there may be of a refusal whose answer may be lost: a message is given
 back by a request and by a send, each to an old and to a new leader."""

@@ -124,6 +124,9 @@ def _table(path: Path, name: str, data: RunData, columns: str) -> pa.Table | Non
     parts = []
     rows = 0
     for file in files:
+        if not file.is_file():  # nobody may ever write into a pipe
+            data.notes.append(f"{file.name} of {name} is not a regular file")
+            continue
         try:
             with pq.ParquetFile(file) as parquet:
                 rows += parquet.metadata.num_rows

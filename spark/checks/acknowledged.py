@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import message_name, queue_place, tell, text
-from spark.facts import lacking, of_run, to_groups, unchecked, unknown
+from spark.facts import lacking, of_run, resets, to_groups, unchecked, unknown
 from spark.lines import before, by_time
 from spark.result import CheckResult
 
@@ -21,9 +21,10 @@ def check_durable(context: Context) -> CheckResult:
     """Return A52."""
     if not context.ack_stats:
         return unchecked("A52", "no acknowledgement says that it is durable")
-    durable = context.table("acks").filter(
-        "durable and outcome = 'ok' and kind in ('ack', 'commit')"
-    )
+    told = context.table("acks").filter("durable and kind in ('ack', 'commit')")
+    if not told.filter("outcome is null").isEmpty():
+        return unknown("A52", "needs acks.outcome of durable acknowledgements")
+    durable = told.filter("outcome = 'ok'")
     counted = durable.agg(
         F.count(F.lit(1)).alias("n"),
         F.max(F.col("t_cmp").isNull().cast("int")).alias("no_t_cmp"),
@@ -49,7 +50,7 @@ def check_durable(context: Context) -> CheckResult:
 def _deliveries(context: Context) -> DataFrame:
     """Return what came to groups, and when it was fetched."""
     anew = sorted(one.name for one in context.topics.values() if one.epoch_min != one.epoch_max)
-    reset = context.table("acks").filter("kind = 'reset'").select(*QUEUE).distinct()
+    reset = resets(context.table("acks")).select(*QUEUE).distinct()
     rows = context.deliveries.filter(to_groups() & of_run(context)).filter("not copied")
     return (
         rows.filter(~F.col("topic").isin(anew))

@@ -3,7 +3,7 @@
 One anomaly for a half that was asked about more often than run.json's ``check_back`` says; before
 it was old enough, or twice within half an interval, in quiet times (unless the question before was
 late by as much: the next one need not be); or that nobody decided and nobody asked about although
-it was quiet. Source: spec/proof.md A23.
+it was quiet: the time counts from the end of the unrest. Source: spec/proof.md A23.
 """
 
 from typing import Final
@@ -44,21 +44,27 @@ def check_questions(context: Context) -> CheckResult:
         .join(decided, "msg_key", "left")
         .withColumn("times", F.expr("coalesce(times, cast(array() as array<bigint>))"))
         .withColumn("last", F.expr("if(size(times) > 0, element_at(times, -1), t_cmp)"))
-        .withColumn("due", F.col("last") + (after + 2 * interval) * _MS + ASKED_WITHIN_NS + slack)
     )
+    patience = (after + 2 * interval) * _MS + ASKED_WITHIN_NS + slack
+    rows = rows.withColumn("calm", F.expr(_calm(patience, slack)))
     first = f"times[0] < t_inv + {after * _MS - EARLY_NS - slack}L"
     earlier = f"if(i > 1, times[i - 2], t_inv + {(after - interval) * _MS}L)"
     near = (
         f"times[i] - times[i - 1] < {interval * _MS // 2 - slack}L"
         f" and times[i] - {earlier} < {interval * _MS * 7 // 4 - slack}L"
     )
-    missed = f"not coalesce(decided, false) and size(times) < {most} and due <= {_end(context)}L"
+    # Questions amid unrest may be lost, and count.
+    asked_at_most = f"size(times) * {interval * _MS}L + calm.lost < {most * interval * _MS}L"
+    missed = (
+        f"not coalesce(decided, false) and {asked_at_most}"
+        f" and calm.since + {patience}L <= {_end(context)}L"
+    )
     wrong = (
         f"size(times) > {most}"
         f" or (size(times) > 0 and {first} and {_quiet('t_inv', 'times[0]', slack)})"
         f" or (size(times) > 1 and exists(sequence(1, size(times) - 1), i -> {near}"
         f" and {_quiet('times[i - 1]', 'times[i]', slack)}))"
-        f" or ({missed} and {_quiet('last', 'due', slack)})"
+        f" or ({missed})"
     )
     rows = rows.filter(wrong).withColumn("key", F.col("msg_key"))
     explain = text("the half ", message_name(), " was asked about ", F.size("times"), " times")
@@ -70,6 +76,16 @@ def _quiet(start: str, end: str, slack: int) -> str:
     """Return whether no broker was at fault between two times, nor soon before."""
     near = f"u.begun <= {end} + {slack}L and {start} <= u.over + {MARGIN + slack}L"
     return f"not exists(unrest, u -> {near})"
+
+
+def _calm(patience: int, slack: int) -> str:
+    """Return since when there was no unrest for so long, and how much of it there was before."""
+    over = f"u.over + {MARGIN + slack}L"
+    meets = f"u.begun <= seen.since + {patience + slack}L and seen.since <= {over}"
+    lost = "seen.lost + greatest(0L, u.over - greatest(u.begun, seen.since))"
+    step = f"if({meets}, named_struct('since', {over}, 'lost', {lost}), seen)"
+    start = "named_struct('since', last, 'lost', 0L)"
+    return f"aggregate(array_sort(unrest), {start}, (seen, u) -> {step})"
 
 
 def _end(context: Context) -> int:

@@ -96,9 +96,26 @@ def _words(ms: float | None, since: float | None) -> str:
 def check_harness(context: Context, problems: Sequence[str]) -> CheckResult:
     """Return A48; ``problems``: what is wrong with the record, and what the harness says of it."""
     rows = context.table("faults").collect() if context.history.rows("faults") else []
-    stuck = [row.fault_id for row in rows if row.status == "heal_failed"]
-    lines = [*problems, *(f"fault {name} could not be lifted" for name in stuck)]
+    lines = [*problems, *(line for row in rows if (line := _stays(row)))]
     result = CheckResult(check="A48", count=len(lines))
     result.verdict = UNKNOWN if lines else result.verdict
     result.summary = "; ".join(lines) or "no gaps, no deaths"
     return result
+
+
+def _stays(fault: Row) -> str:
+    """Return that a fault is on for ever, or for as long as nobody knows; empty if it is not."""
+    begun = fault.t_on0 is not None or fault.t_on1 is not None
+    over = fault.t_off0 is not None or fault.t_off1 is not None
+    effective = fault.witness is not None and bool(fault.witness.effective)
+    if fault.status in {"planned", "skipped", "failed"}:
+        return ""
+    if fault.status == "heal_failed":
+        return f"fault {fault.fault_id} could not be lifted"
+    if fault.status == "active":
+        return f"fault {fault.fault_id} was never lifted"
+    if begun:
+        return "" if over else f"fault {fault.fault_id}: nobody says when it was lifted"
+    if fault.status is None and not effective:
+        return ""
+    return f"fault {fault.fault_id} was in force, and nobody says when"

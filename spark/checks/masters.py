@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.history.domains import LEADING
 from spark.context import Context
 from spark.evidence import tell, text
 from spark.facts import unchecked, unknown
@@ -28,7 +29,8 @@ def check_masters(context: Context) -> CheckResult:
     named = told.filter("node is not null").select("grp", "epoch", "node").distinct().persist()
     acked = context.sends.filter("outcome = 'ok' and raft_term is not null and node is not null")
     acked = acked.select("node", F.col("raft_term").alias("epoch")).distinct().persist()
-    led = context.table("raft_probe").filter("ok and lower(role) = 'leader' and term is not null")
+    led = context.table("raft_probe").filter("ok and term is not null")
+    led = led.filter(F.lower("role").isin(*LEADING))
     led = led.select("node", F.col("term").alias("epoch")).distinct()
     two = _several(named, ["grp", "epoch"])
     parts = [

@@ -16,7 +16,17 @@ from pyspark.sql.window import Window
 
 from spark.context import AUDITOR, Context
 from spark.evidence import message_name, queue_place, tell, text
-from spark.facts import NO_BOUND, acks_of, lacking, on_topics, sends_of, unchecked, unknown, unrest
+from spark.facts import (
+    NO_BOUND,
+    acks_of,
+    lacking,
+    on_topics,
+    sends_of,
+    unchecked,
+    unknown,
+    unrest,
+    without_outcome,
+)
 from spark.history import few_rows
 from spark.lines import before, by_offset
 from spark.result import CheckResult
@@ -105,6 +115,8 @@ def _with_holes(audited: DataFrame, facts: DataFrame, queue: list[str]) -> DataF
 
 def check_falls(context: Context) -> CheckResult:
     """Return A18."""
+    if missing := without_outcome(context, "fetch"):
+        return unknown("A18", f"needs {missing} of fetches")
     fetches = acks_of(context, "fetch", "ok")
     if not fetches:
         return unchecked("A18", "nobody recorded which offsets groups were told")
@@ -117,7 +129,8 @@ def check_falls(context: Context) -> CheckResult:
         context.table("acks")
         .withColumn("at", F.when(commit, F.col("t_cmp")).otherwise(F.col("t_inv")))
         .filter("queue_id is not null and at is not null")
-        .filter("value_offset is not null or kind = 'reset'")
+        .filter("kind = 'reset' or value_offset is not null")
+        .filter("kind != 'reset' or not (outcome <=> 'fail')")
         .withColumn("later", F.expr("kind != 'fetch'"))
     )
     queue = Window.partitionBy("grp", "topic", "queue_id")
@@ -165,11 +178,14 @@ def check_beyond(context: Context) -> CheckResult:
         return unchecked("A19", "nobody recorded where queues end")
     if missing := lacking("drain", context.drain_stats, ("end_off",)):
         return unknown("A19", f"needs {missing}")
+    if missing := without_outcome(context, "commit"):
+        return unknown("A19", f"needs {missing} of commits")
     if not acks_of(context, "commit", "ok"):
         return result
     queue = ["topic", "queue_id"]
     ends = context.table("drain").groupBy(*queue).agg(F.max("end_off").alias("end"))
     commits = context.table("acks").filter("kind = 'commit' and outcome = 'ok'")
+    commits = commits.filter("value_offset is not null")
     highest = commits.groupBy("grp", *queue).agg(F.max("value_offset").alias("value_offset"))
     rows = highest.join(F.broadcast(ends), queue).filter("value_offset > end")
     where = text(F.col("topic"), "/", F.col("queue_id"))
@@ -177,4 +193,9 @@ def check_beyond(context: Context) -> CheckResult:
         F.col("grp"), " committed ", F.col("value_offset"), " of ", where, ", which ends at ",
         F.col("end"),
     )  # fmt: skip
-    return tell(context, result, rows.withColumn("key", where), explain)
+    result = tell(context, result, rows.withColumn("key", where), explain)
+    endless = highest.join(F.broadcast(ends), queue, "left_anti")
+    if not result.count and (told := endless.select(where.alias("at")).distinct().collect()):
+        names = ", ".join(sorted(str(row.at) for row in told))
+        return unknown("A19", f"needs drain of {names}, where groups committed")
+    return result

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context, case_of
 from spark.evidence import tell, text
-from spark.facts import unchecked
+from spark.facts import unchecked, unknown
 from spark.log_entries import LogEntries
 from spark.result import CheckResult
 
@@ -48,7 +48,13 @@ def check_queues(context: Context, entries: LogEntries | None) -> CheckResult:
         _left_out(told, logged.filter(F.col("topic").isin(topics)))
     )
     rows = rows.dropDuplicates(["key"])
-    return tell(context, result, rows, text(F.col("key"), " ", F.col("words")))
+    result = tell(context, result, rows, text(F.col("key"), " ", F.col("words")))
+    plain = sorted(node.node for node in nodes if node.is_plain)
+    silent = told.filter("at is null").filter(~F.col("node").isin(plain))
+    if not result.count and not silent.isEmpty():
+        why = "needs queue_index.index: which entries the places of queues name"
+        return unknown("A39", why)
+    return result
 
 
 def _misnamed(entries: LogEntries, told: DataFrame, logged: DataFrame) -> DataFrame:

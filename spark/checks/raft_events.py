@@ -9,7 +9,7 @@ had called committed, by a cut or by a restart.
 Events are ordered by node and ``seq``, which goes on over restarts; a status is compared with the
 last that had ended before it was asked for. A node that is of several groups has terms, votes and
 a log in each. One that a fault wiped or restored lost its memory by contract: its votes and terms
-are not compared. Source: spec/proof.md 3.6.
+are compared within each of its lives. Source: spec/proof.md 3.6.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.faults import forgets, spoils_log
+from chaos.history.domains import LEADING
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, pointer, text
 from spark.facts import lacking, unknown
@@ -36,7 +37,8 @@ def check_leaders(context: Context) -> CheckResult:
     noted = context.table("raft_event").filter("kind = 'become_leader'")
     if missing := _lacking(noted, "term"):
         return unknown("A30", f"needs {missing} of leaders")
-    told = context.table("raft_probe").filter("ok and lower(role) = 'leader' and term is not null")
+    told = context.table("raft_probe").filter("ok and term is not null")
+    told = told.filter(F.lower("role").isin(*LEADING))
     columns = (_group(), "term", "node")
     rows = noted.select(*columns).unionByName(told.select(*columns))
     if acknowledged is not None:
@@ -72,8 +74,9 @@ def _acknowledged(context: Context) -> DataFrame | None:
 
 def check_votes(context: Context) -> CheckResult:
     """Return A31."""
-    events = context.table("raft_event")
+    events = _kept(context, context.table("raft_event"))
     told = context.table("raft_probe").filter("ok and voted_for <> '' and term is not null")
+    told = _kept(context, told)
     if not _has_events(context) and told.isEmpty():
         return _not_checked("A31")
     cast = events.filter("kind = 'become_candidate' or kind = 'vote_granted' and peer is not null")
@@ -81,13 +84,12 @@ def check_votes(context: Context) -> CheckResult:
         return unknown("A31", f"needs {missing} of votes")
     candidate = F.expr("if(kind = 'vote_granted', peer, node)").alias("candidate")
     # Each by itself: what nodes note and what they answer may name nodes differently.
-    columns = ("node", _group(), "term")
+    columns = ("node", _group(), "term", "life")
     votes = cast.select(*columns, candidate, F.lit("event").alias("by")).unionByName(
         told.select(*columns, F.col("voted_for").alias("candidate"), F.lit("answer").alias("by"))
     )
     found = (
-        _kept(context, votes)
-        .groupBy("node", "group", "term", "by")
+        votes.groupBy("node", "group", "term", "life", "by")
         .agg(F.collect_set("candidate").alias("candidates"))
         .filter("size(candidates) > 1")
         .groupBy("node", "group", "term")
@@ -111,8 +113,8 @@ def check_terms(context: Context) -> CheckResult:
         return unknown("A32", f"needs {missing}")
     answers = context.table("raft_probe").filter("ok and term is not null")
     falls = [
-        _falls_of_events(events, "term", "term", _member()),
-        _falls_of_answers(_kept(context, answers), "term", "term", _member()),
+        _falls_of_events(events, "term", "term", (*_member(), F.col("life"))),
+        _falls_of_answers(_kept(context, answers), "term", "term", (*_member(), F.col("life"))),
     ]
     return _check_falls(context, "A32", falls, "terms rise")
 
@@ -244,9 +246,16 @@ def _check(
 
 
 def _kept(context: Context, rows: DataFrame) -> DataFrame:
-    """Leave out the nodes that a fault wiped or restored."""
+    """Return rows with ``life``: of nodes that a fault wiped or restored, else empty.
+
+    A disk goes between two lives. Of a wiped node nothing is kept where nobody says in which life.
+    """
     wiped = {node for fault in context.taking if forgets(fault.kind) for node in fault.targets}
-    return rows.filter(~F.col("node").isin(sorted(wiped))) if wiped else rows
+    if not wiped:
+        return rows.withColumn("life", F.lit(""))
+    life = F.when(F.col("node").isin(sorted(wiped)), F.col("boot_id")).otherwise("")
+    is_known = ~F.col("node").isin(sorted(wiped)) | (F.col("boot_id") != "")
+    return rows.withColumn("life", life).filter(F.coalesce(is_known, F.lit(col=False)))
 
 
 def _spoiled(context: Context) -> set[str]:

@@ -27,6 +27,7 @@ from spark.facts import (
     of_run,
     on_topics,
     reconsume_max_of,
+    resets,
     sends_of,
     to_groups,
     unchecked,
@@ -301,7 +302,7 @@ def _given_past(context: Context, rows: DataFrame, orderly: list[str]) -> DataFr
     refused = (
         acks.filter("kind = 'nack'")
         .filter(F.col("grp").isin(orderly) & (most.isNull() | (F.col("reconsume") < most)))
-        .join(acks.filter("kind = 'reset'").select(*queue).distinct(), queue, "left_anti")
+        .join(resets(acks).select(*queue).distinct(), queue, "left_anti")
         .select(
             *who,
             *queue[1:],

@@ -31,9 +31,11 @@ CAUSES: Final = (
     "nack",
     "consumer crash",
     "rebalance",
+    "broker fault",
     "leader change",
     "commit failed",
 )
+_CRASH, _BROKER, _LEADER = map(CAUSES.index, ("consumer crash", "broker fault", "leader change"))
 UNEXPLAINED: Final = "unexplained"
 NEAR_MEMBERS: Final = 6_000_000_000
 NEAR_BROKERS: Final = 3_000_000_000
@@ -303,14 +305,15 @@ def _of_members(members: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def _of_faults(context: Context) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
+    unsettling = context.unsettling
     for fault in context.faults:
         end = FOREVER if fault.end is None else fault.end
         consumers = [target for target in fault.targets if target.startswith("consumer")]
         for target in consumers:
             name = target.removeprefix("consumer:")
-            rows.append((2, True, None, name, fault.start, end, NEAR_MEMBERS))
-        if not consumers:
-            rows.append((4, False, None, None, fault.start, end, NEAR_BROKERS))
+            rows.append((_CRASH, True, None, name, fault.start, end, NEAR_MEMBERS))
+        if not consumers and fault in unsettling:
+            rows.append((_BROKER, False, None, None, fault.start, end, NEAR_BROKERS))
     return rows
 
 
@@ -322,6 +325,6 @@ def _of_leaders(context: Context) -> list[tuple[Any, ...]]:
         last = previous.get(leader.group)
         if last is not None:
             start = min(last, leader.first_seen)
-            rows.append((4, False, None, None, start, leader.first_seen, NEAR_BROKERS))
+            rows.append((_LEADER, False, None, None, start, leader.first_seen, NEAR_BROKERS))
         previous[leader.group] = leader.last_seen
     return rows

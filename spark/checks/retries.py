@@ -1,10 +1,11 @@
 """A26, A28, A29, A57: what listeners refuse comes again, so often, and then is a dead letter.
 
 A26: what says that it comes for the n-th time again was refused n times, and of these refusals n
-are over; no more of them than the group allows. A28: a dead letter was refused for the last time.
-A29: no more dead letters of a message than such refusals, unless one was amid unrest: its answer
-may be lost, and the message given back twice. A57: whatever was refused for the last time, and did
-not come again, is one. Source: spec/proof.md A26, A28, A29, A57.
+are over; no more of them than the group allows, nor more copies than refusals made. A28: a dead
+letter was refused for the last time. A29: no more dead letters of a message than such refusals,
+unless one was amid unrest: its answer may be lost, and the message given back twice. A57: whatever
+was refused for the last time, and did not come again, is one. Source: spec/proof.md A26, A28, A29,
+A57.
 """
 
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.history.domains import COPY, EARLY_NS, LETTERS_MORE
+from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
 from spark.facts import (
@@ -25,6 +26,7 @@ from spark.facts import (
     to_groups,
     unchecked,
     unknown,
+    unnamed_refusals,
     with_unrest,
 )
 from spark.lines import before, by_time
@@ -42,10 +44,10 @@ def check_ladder(context: Context) -> CheckResult:
         return result
     if not context.ack_stats:
         return unknown("A26", "needs acks: messages came again, and nobody recorded refusals")
+    if missing := unnamed_refusals(context):
+        return unknown("A26", missing)
     again = context.deliveries.filter(to_groups() & of_run(context))
     again = again.filter("coalesce(reconsume, 0) > 0 and msg_key is not null")
-    # A consumer keeps what no broker takes back, and goes on counting.
-    received = F.min("reconsume").over(Window.partitionBy(*COPY))
     nacks = _nacks(context).join(again.select(*WHO).distinct(), WHO, "left_semi")
     if any(row.no_delay_ms or row.no_t_inv for row in acks_of(context, "nack")):
         empty = nacks.agg(
@@ -58,9 +60,7 @@ def check_ladder(context: Context) -> CheckResult:
     promised = 0 if context.clocks_moved else 1_000_000
     due = F.col("t_inv") + F.col("delay_ms") * promised
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
-    # What a consumer keeps and tries again itself was received only once.
-    given = F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv"))
-    again = again.withColumns({"at": given + EARLY_NS, "refused": F.lit(0), "received": received})
+    again = _with_receptions(context, again)
     points = again.unionByName(
         nacks.select(*WHO, due.alias("at"), F.lit(1).alias("refused")), allowMissingColumns=True
     )
@@ -76,7 +76,53 @@ def check_ladder(context: Context) -> CheckResult:
         message_name(), " came to ", F.col("grp"), " for the ", F.col("reconsume"),
         ". time again; ", F.col("waited"), " refusals of it were over",
     )  # fmt: skip
-    return tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+    rows = rows.select(*WHO, explain.alias("words")).localCheckpoint(eager=True)
+    more = _too_many_copies(context, again, nacks).join(rows, WHO, "left_anti")
+    words = text(
+        message_name(), " came to ", F.col("grp"), " from more copies than refusals of it made"
+    )
+    rows = rows.unionByName(more.select(*WHO, words.alias("words")))
+    return tell(context, result, rows.withColumn("key", F.col("msg_key")), F.col("words"))
+
+
+def _with_receptions(context: Context, again: DataFrame) -> DataFrame:
+    """Return what came again with when it counts as given, and as which repeat it was received.
+
+    A consumer keeps what no broker takes back, and goes on counting: that was received only once.
+    """
+    copy = Window.partitionBy(*COPY)
+    rows = context.deliveries.filter(to_groups() & of_run(context))
+    rows = rows.join(again.select(*WHO).distinct(), WHO, "left_semi")
+    number = F.coalesce("reconsume", F.lit(0))
+    kept = F.col("reconsume") > F.min(number).over(copy)
+    tried = F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv"))
+    rows = rows.withColumns({
+        "received": F.min(F.when(number > 0, number)).over(copy),
+        "at": F.when(kept, tried).otherwise(F.col("t_recv")) + EARLY_NS,
+        "refused": F.lit(0),
+    })  # fmt: skip
+    return rows.filter(number > 0)
+
+
+def _too_many_copies(context: Context, again: DataFrame, nacks: DataFrame) -> DataFrame:
+    """Return what came again from more copies than refusals made, whatever number each says.
+
+    Where the answer to a refusal may be lost, amid unrest or soon after, there are more of one.
+    """
+    copies = again.groupBy(*PLACE).agg(
+        F.min("reconsume").alias("number"), F.min("t_recv").alias("t")
+    )
+    copies = copies.groupBy(*WHO, "number")
+    copies = copies.agg(F.count(F.lit(1)).alias("copies"), F.max("t").alias("t"))
+    made = nacks.filter("reconsume is not null")
+    made = made.groupBy(*WHO, (F.col("reconsume") + 1).alias("number")).agg(
+        F.count(F.lit(1)).alias("refusals"), F.max("delay_ms").alias("delay_ms")
+    )
+    rows = copies.join(made, [*WHO, "number"]).filter("copies > refusals")
+    rows = with_unrest(context, rows.withColumn("stored", F.expr("t - delay_ms * 1000000L")))
+    near = MARGIN + 2 * context.history.tolerance
+    amid = f"u.begun <= stored + {near}L and stored - {ANSWERED_NS}L <= u.over + {near}L"
+    return rows.filter(f"not exists(unrest, u -> {amid})").select(*WHO).distinct()
 
 
 def check_false_letters(context: Context) -> CheckResult:
@@ -149,6 +195,8 @@ def _silent(context: Context, check: str) -> CheckResult | None:
         return unknown(check, f"needs reconsume_max of {', '.join(sorted(unnamed))} in run.json")
     if not most:
         return unchecked(check, "run.json names no limit of retries (reconsume_max)")
+    if missing := unnamed_refusals(context, most):
+        return unknown(check, missing)
     nacks = [row for row in acks_of(context, "nack") if row.grp in most]
     if missing := lacking("acks", nacks, ("reconsume", "t_inv")):
         return unknown(check, f"needs {missing} of the groups that reconsume_max names")

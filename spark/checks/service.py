@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
-from spark.facts import reconsume_max_of
+from spark.facts import reconsume_max_of, unknown, unnamed_refusals
 from spark.history import few_rows
 from spark.result import UNKNOWN, CheckResult
 
@@ -23,6 +23,8 @@ def check_refused(context: Context) -> CheckResult:
     result = CheckResult(check="A27", summary="what was refused came again")
     if not any(row.kind == "nack" for row in context.ack_stats):
         return result
+    if missing := unnamed_refusals(context):
+        return unknown("A27", missing)
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
     refused = (
         context.table("acks")

@@ -45,13 +45,29 @@ def check_committed_missing(context: Context) -> CheckResult:
     said = decisions(context, "A55")
     if isinstance(said, CheckResult):
         return said
+    rows = missed_commits(context, said).withColumn("key", F.col("msg_key"))
+    explain = text(message_name(), " was committed, and never delivered to ", F.col("gname"))
+    result = CheckResult(check="A55", summary="what was committed is delivered")
+    result = tell(context, result, rows, explain)
+    if result.count and not all_drained(context):
+        result.verdict, result.count = UNKNOWN, 0
+        result.summary = "what was committed did not come, but queues were not drained"
+    return result
+
+
+def missed_commits(context: Context, said: DataFrame) -> DataFrame:
+    """Return a row for each group that did not get what was committed, with send and place.
+
+    ``said``: what was decided of each transaction's message (`decisions`).
+    """
     wishes = [
         (group, topic, context.tags_of(group, topic))
         for group in context.consumer_groups
         for topic in sorted(context.groups[group])
     ]
     table = few_rows(context.session, wishes, "gname string, topic string, tags array<string>")
-    sends = context.sends.select("msg_key", "topic", "tag").dropDuplicates(["msg_key"])
+    names = ("msg_key", "topic", "tag", "epoch", "t_inv", "t_cmp")
+    sends = context.sends.select(*names).dropDuplicates(["msg_key"])
     wanted = F.col("tags").isNull() | F.coalesce(
         F.array_contains("tags", F.col("tag")), F.lit(col=False)
     )
@@ -59,7 +75,7 @@ def check_committed_missing(context: Context) -> CheckResult:
         F.col("grp").alias("gname"), "topic", "queue_id", "min_off"
     )
     got = context.deliveries.filter(to_groups() & of_run(context)).select("gname", "msg_key")
-    rows = (
+    return (
         said.filter("sure > 0 and rollbacks = 0")
         .join(sends, "msg_key")
         .join(F.broadcast(table), "topic")
@@ -69,15 +85,7 @@ def check_committed_missing(context: Context) -> CheckResult:
         .join(begins, ["gname", "topic", "queue_id"], "left")
         # Whoever began behind its place is not owed it.
         .filter("not coalesce(queue_offset < min_off, false)")
-        .withColumn("key", F.col("msg_key"))
     )
-    explain = text(message_name(), " was committed, and never delivered to ", F.col("gname"))
-    result = CheckResult(check="A55", summary="what was committed is delivered")
-    result = tell(context, result, rows, explain)
-    if result.count and not all_drained(context):
-        result.verdict, result.count = UNKNOWN, 0
-        result.summary = "what was committed did not come, but queues were not drained"
-    return result
 
 
 def _places(context: Context) -> DataFrame:

@@ -17,7 +17,18 @@ from spark.buckets import BUCKET, lie, touch
 from spark.checks.loss import absent_messages
 from spark.context import Context
 from spark.evidence import message_name, queue_place, tell, text
-from spark.facts import acks_of, lacking, of_run, on_topics, small, to_groups, unchecked, unknown
+from spark.facts import (
+    acks_of,
+    lacking,
+    of_run,
+    on_topics,
+    resets,
+    small,
+    to_groups,
+    unchecked,
+    unknown,
+    without_outcome,
+)
 from spark.history import few_rows
 from spark.lines import OFFSET_BITS, Line, before
 from spark.message_outcomes import MessageOutcomes
@@ -29,6 +40,8 @@ SECOND: Final = 1_000_000_000
 
 def check_passed(context: Context, outcomes: MessageOutcomes) -> CheckResult:
     """Return A2."""
+    if missing := without_outcome(context, "commit"):
+        return unknown("A2", f"needs {missing} of commits")
     counted = acks_of(context, "commit", "ok")
     if not counted:
         return unchecked("A2", "nobody recorded what groups committed")
@@ -54,7 +67,7 @@ def check_passed(context: Context, outcomes: MessageOutcomes) -> CheckResult:
 def _steps(context: Context) -> DataFrame:
     """Return stretches of offsets (``low`` to before ``high``) and when a commit passed them."""
     acks = context.table("acks")
-    reset = acks.filter("kind = 'reset'").select(*QUEUE).distinct()
+    reset = resets(acks).select(*QUEUE).distinct()
     commits = (
         acks.filter("kind = 'commit' and outcome = 'ok'")
         .filter(_of_one_epoch(context))

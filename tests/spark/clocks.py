@@ -7,8 +7,13 @@ from tests.spark.minimal import overtaken
 TOLERANCE_NS = 5 * MS
 
 
+def receive(message: Message, t: int) -> None:
+    """A message was fetched and received at another time."""
+    message.delivery.update(t_fetch_inv=t - MS, t_recv=t)
+
+
 def received_early(run: HistoryBuilder, messages: list[Message]) -> None:
-    messages[3].delivery["t_recv"] = messages[3].send["t_inv"] - 1
+    receive(messages[1], messages[1].send["t_inv"] - 1)
 
 
 def event_earlier(run: HistoryBuilder, messages: list[Message]) -> None:
@@ -55,7 +60,7 @@ WITHIN: dict[str, tuple[str, Spoil]] = {
 
 
 def far_too_early(run: HistoryBuilder, messages: list[Message]) -> None:
-    messages[5].delivery["t_recv"] = messages[5].send["t_inv"] - TOLERANCE_NS - 1
+    receive(messages[1], messages[1].send["t_inv"] - TOLERANCE_NS - 1)
 
 
 def far_overtaken(run: HistoryBuilder, messages: list[Message]) -> None:

@@ -97,16 +97,18 @@ def refused_by_a_code_that_proves_nothing(run: HistoryBuilder, messages: list[Me
 
 def event_lost(run: HistoryBuilder, messages: list[Message]) -> None:
     for number in range(5):
-        run.add("events", idx=number + (number > 2), type="ok", f="send", t_mono_ns=number)
+        idx, t = number + (number > 2), 900 * MS + number
+        run.add("events", idx=idx, type="ok", f="send", t_mono_ns=t)
 
 
 def clock_went_back(run: HistoryBuilder, messages: list[Message]) -> None:
     for number in range(5):
-        run.add("events", idx=number, type="ok", f="send", t_mono_ns=number % 3)
+        run.add("events", idx=number, type="ok", f="send", t_mono_ns=900 * MS + number % 3)
 
 
 def received_before_it_was_sent(run: HistoryBuilder, messages: list[Message]) -> None:
-    messages[3].delivery["t_recv"] = messages[3].send["t_inv"] - MS
+    t = messages[1].send["t_inv"] - MS
+    messages[1].delivery.update(t_fetch_inv=t - MS, t_recv=t)
 
 
 def fault_without_witness(run: HistoryBuilder, messages: list[Message]) -> None:

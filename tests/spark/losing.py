@@ -9,7 +9,7 @@ SETTLED_MS = 10_000
 
 
 def lost_with_disks(spoil: Spoil | None, when: str) -> HistoryBuilder:
-    """Twelve messages before two disks are wiped, six amid it, twelve after all is quiet.
+    """Twelve messages before two disks are wiped, six amid it, six soon, twelve when all is quiet.
 
     One message of those amid it is lost; ``spoil`` gets the messages of ``when``.
     """
@@ -21,6 +21,8 @@ def lost_with_disks(spoil: Spoil | None, when: str) -> HistoryBuilder:
     run.clock += 100 * MS
     for node in ("n0", "n1"):
         run.fault("wipe", [node], begin, run.clock)
+    run.clock += 2_000 * MS
+    told["soon"] = run.traffic(6)
     run.clock += (SETTLED_MS + 1_000) * MS
     told["after"] = run.traffic(12)
     run.clock += 60_000 * MS
@@ -58,10 +60,31 @@ def refused_for_good(run: HistoryBuilder, messages: list[Message]) -> None:
             t_inv=messages[3].delivery["t_recv"] + MS, outcome="info")  # fmt: skip
 
 
+def had_by_others(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Another group got all of it, what was lost by the first one long after the disks."""
+    for row in list(run.tables["deliveries"]):
+        run.add("deliveries", **(row | {"grp": "shipping", "consumer": "s0"}))
+    run.deliver(messages[3], grp="shipping", consumer="s0", generation=2)
+
+
+def on_all_logs(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.with_replicas = True
+
+
+def passed_over(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It lies where its queue was before disks were taken: groups have read on from there."""
+    run.tables["deliveries"].remove(messages[0].delivery)
+    messages[0].send["queue_offset"] = 1
+
+
 LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "lost amid it": (None, "amid", 3, "A1"),
     "refused amid it": (refused_for_good, "amid", 3, "A27"),
     "overtaken amid it": (overtaken, "amid", 3, "A11"),
+    "lost amid it, had by others": (had_by_others, "amid", 1, "A1"),
+    "lost amid it, on all logs": (on_all_logs, "amid", 1, "A1"),
+    "lost soon": (lost, "soon", 1, "A1"),
+    "passed over soon": (passed_over, "soon", 3, "A1"),
     "lost before": (lost, "before", 3, "A1"),
     "lost after": (lost, "after", 1, "A1"),
     "all lost after": (all_lost, "after", 1, "A1"),
@@ -71,3 +94,24 @@ LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "polled back before": (polled_back, "before", 1, "A13"),
 }
 """What is found, among what, with which exit code, by which check."""
+
+NUMBERS: dict[str, tuple[dict[str, object], tuple[str, ...], int]] = {
+    "nobody knows": ({}, (), 1),
+    "three": ({"nodes": 3}, (), 3),
+    "five": ({"nodes": 5}, (), 1),
+    "a majority of so many": ({"quorum": 2}, (), 3),
+    "three that answered": ({}, ("n0", "n1", "n2"), 3),
+    "five that answered": ({}, ("n0", "n1", "n2", "n3", "n4"), 1),
+}
+"""How many brokers there are: what run.json says, who answered, and the exit code."""
+
+
+def of_so_many(said: dict[str, object], answered: tuple[str, ...]) -> HistoryBuilder:
+    """Return such a run, of whose brokers only this is known."""
+    run = lost_with_disks(None, "amid")
+    del run.run["quorum"], run.run["nodes"]
+    run.run |= said
+    run.tables["raft_event"] = []
+    for node in answered:
+        run.probe(node, "follower", 1, 1_000 * MS)
+    return run

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.spark import foreign
+from tests.spark.excused import EXCUSE_VIOLATIONS
 from tests.spark.foreign import column
 from tests.spark.generate import (
     GROUP,
@@ -307,7 +308,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
     "without an id": ("A49", "invalid", without_an_id),
-} | KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS  # fmt: skip
+} | KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS | EXCUSE_VIOLATIONS  # fmt: skip
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -337,6 +338,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "ids": ("without an id",),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
+    "excuses": tuple(EXCUSE_VIOLATIONS),
 }  # fmt: skip
 
 

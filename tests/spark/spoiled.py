@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.checker import check_history
+from chaos.history.domains import ORDERED
 from chaos.load import load_history
 from chaos.verdict import compare
 from spark.job import Report
@@ -80,9 +81,16 @@ def spoil(run: HistoryBuilder, rng: random.Random) -> str:
     return f"{table}[{at}]: {change(table, rows, at, rng)}"
 
 
-def _shift_time(_table: str, rows: list[Row], at: int, rng: random.Random) -> str:
-    times = [name for name, value in rows[at].items() if _is_time(name) and value is not None]
-    return _shift(rows[at], times, SHIFTS_NS, rng)
+def _shift_time(table: str, rows: list[Row], at: int, rng: random.Random) -> str:
+    row = rows[at]
+    times = [name for name, value in row.items() if _is_time(name) and value is not None]
+    said = _shift(row, times, SHIFTS_NS, rng)
+    # What ends before it begins is refused as a whole, and nothing of it is judged.
+    moved = said.split()[0]
+    for begin, end in ORDERED.get(table, ()):
+        if None not in {row.get(begin), row.get(end)} and row[end] < row[begin]:
+            row[begin] = row[end] = row[moved if moved in {begin, end} else begin]
+    return said
 
 
 def _shift_number(_table: str, rows: list[Row], at: int, rng: random.Random) -> str:
@@ -131,6 +139,10 @@ def _repeat(table: str, rows: list[Row], at: int, _rng: random.Random) -> str:
     row = copy.deepcopy(rows[at])
     if table == "raft_event":  # numbered without a gap by each node
         row["seq"] = 1 + max(one["seq"] or 0 for one in rows if one["node"] == row["node"])
+    elif table == "faults":
+        row["fault_id"] += "-again"
+    elif row.get("op_id") is not None:  # one row of one operation, twice, is refused
+        row["op_id"] += 1_000_000
     rows.append(row)
     return "repeated"
 

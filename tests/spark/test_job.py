@@ -77,7 +77,7 @@ def test_a_segment_that_cannot_be_read_is_named(session, tmp_path):
     report = report_of(session, directory, tmp_path, only=["A5", "A34", "A48"])
     assert report.verdict.exit_code == 2
     assert any(str(segment) in reason for reason in report.verdict.reasons)
-    assert "the run was interrupted" in report.verdict.reasons[0]
+    assert any("the run was interrupted" in reason for reason in report.verdict.reasons)
 
 
 def test_a_check_that_crashes_makes_the_verdict_unknown_and_the_others_go_on(

@@ -4,7 +4,7 @@ import pytest
 
 from chaos.checker import check_history
 from chaos.load import load_history
-from tests.spark.losing import LOSING, lost_with_disks
+from tests.spark.losing import LOSING, NUMBERS, lost_with_disks, of_so_many
 from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
@@ -15,7 +15,11 @@ ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
     "name",
     [
         "lost after",
-        "all lost after",
+        "lost amid it, had by others",
+        "passed over soon",
+        pytest.param("all lost after", marks=pytest.mark.further),
+        pytest.param("lost soon", marks=pytest.mark.further),
+        pytest.param("lost amid it, on all logs", marks=pytest.mark.further),
         pytest.param("lost amid it", marks=pytest.mark.further),
         pytest.param("polled back before", marks=pytest.mark.further),
     ],
@@ -33,3 +37,18 @@ def test_both_excuse_the_same(session, tmp_path, name):
         if "not_excused" in one.details
     }
     assert set(told) == ({check} if code == 1 else set())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nobody knows",
+        "five that answered",
+        pytest.param("three that answered", marks=pytest.mark.further),
+        pytest.param("three", marks=pytest.mark.further),
+    ],
+)
+def test_both_know_of_as_many_brokers(session, tmp_path, name):
+    said, answered, code = NUMBERS[name]
+    report = report_of(session, of_so_many(said, answered), tmp_path, only=["A1"])
+    assert report.verdict.exit_code == code, report.verdict.reasons

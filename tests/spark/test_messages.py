@@ -157,7 +157,7 @@ def test_what_a_damaged_record_proves(session, tmp_path):
     plant_phantom(run, messages[0])
     plant_lost(run, messages[3])
     run.tables["events"] = [
-        {"run_id": "a-run", "idx": i, "type": "ok", "f": "send", "t_mono_ns": i}
+        {"run_id": "a-run", "idx": i, "type": "ok", "f": "send", "t_mono_ns": 900 * MS + i}
         for i in range(9)
         if i != 4
     ]
@@ -202,7 +202,7 @@ def test_contract_says_what_loss_and_redelivery_are(session, tmp_path, monkeypat
     assert (lossy.verdict.verdict, lossy.verdict.exit_code) == ("valid", 3)
     run = HistoryBuilder(queues=1, clock=60_000 * MS)
     messages = run.traffic(20)
-    run.fault("proc.powerloss", ["n0", "n1"], 0, MS)
+    run.fault("proc.powerloss", ["n0", "n1"], 30_000 * MS, 30_001 * MS)
     run.commit(0, 20, t=run.clock + 10 * MS)
     run.clock += 20 * MS
     again(run, messages[0])

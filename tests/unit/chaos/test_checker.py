@@ -332,6 +332,7 @@ def disk_faults(kind: str, count: int) -> list[dict[str, object]]:
 def test_loss_that_the_faults_permit_exceeds_the_contract(kind, count, flush, code):
     history = clean(
         deliveries=[delivery(1), delivery(3)],
+        replicas=[],
         faults=disk_faults(kind, count),
         contract={"durability": "quorum", "flush": flush},
     )
@@ -362,6 +363,7 @@ def test_syncs_that_lied_take_nothing_from_who_keeps_its_power(lost_power, at, c
     ]
     history = clean(
         deliveries=[delivery(1), delivery(3)],
+        replicas=[],
         faults=[*lies, *ends],
         contract={"durability": "quorum", "flush": "SYNC_FLUSH"},
     )
@@ -392,7 +394,7 @@ def test_loss_is_bounded_by_what_the_lost_disk_alone_had(durability, wiped, lost
     history = clean(
         deliveries=kept,
         quorum=copies(durability, 2),
-        replicas=[replica(node, [None, 1, 2, 3]) for node in ("n0", "n1")],
+        replicas=[],
         faults=[fault(n, "wipe", targets=[n], only_there=alone) for n, alone in wiped.items()],
         contract={"durability": durability, "flush": "SYNC_FLUSH"},
     )

@@ -11,6 +11,9 @@ from chaos.checker.events import (
 )
 from chaos.checker.model import History
 
+SEEN = {"witness": {"effective": True}}
+UNSEEN = {"witness": {"effective": False}}
+
 
 class Story:
     """Events of nodes, in the order in which they are told."""
@@ -94,17 +97,18 @@ def test_answers_that_overlap_in_time_say_nothing_about_order(story):
 
 def test_wiped_node_has_lost_its_memory_by_contract(story):
     wipe = {"kind": "disk.wipe", "targets": ["n1"], "status": "healed", "t_on0": 5, "t_on1": None}
+    wipe |= SEEN
     story.faults = [wipe]
     story.event("n1", "boot", 0, boot_id="b2")
     story.event("n1", "vote_granted", 1, peer="n2", boot_id="b2")
     assert found(story) == {}
-    for never in ({"status": "skipped"}, {"t_on0": None}):
+    for never in ({"status": "skipped"}, {"t_on0": None}, UNSEEN, {"witness": None}):
         story.faults = [wipe | never]
         assert found(story) == {"A31": 1, "A32": 1, "A35": 1}, never
 
 
 def test_node_whose_syncs_lied_remembers_what_it_promised_unless_it_lost_its_power(story):
-    lie = {"kind": "lie", "targets": ["n1"], "status": "healed", "t_on0": 5, "t_on1": 6}
+    lie = {"kind": "lie", "targets": ["n1"], "status": "healed", "t_on0": 5, "t_on1": 6} | SEEN
     loss = lie | {"kind": "power_loss", "t_on0": 7, "t_on1": 8}
     story.event("n1", "boot", 0, boot_id="b2")
     story.event("n1", "vote_granted", 1, peer="n2", boot_id="b2")
@@ -120,6 +124,6 @@ def test_node_that_begins_again_without_what_it_had_committed_lost_it(story):
     assert found(story) == {}
     story.event("n2", "boot", 1, 2, boot_id="b2")
     assert found(story) == {"A35": 1}
-    loss = {"kind": "proc.powerloss", "targets": ["n2"], "status": "healed"}
+    loss = {"kind": "proc.powerloss", "targets": ["n2"], "status": "healed"} | SEEN
     story.faults = [loss | {"t_on0": 5, "t_on1": None}]
     assert found(story) == {}

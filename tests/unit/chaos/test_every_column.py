@@ -86,7 +86,7 @@ def refused(run, table, name, value):
         pq.write_table(with_first(pq.read_table(path), name, value), path)
         code = check_history(load_history(run)).exit_code
         told = [problem for problem in load_history(run).problems if name in problem]
-        lines = validation.look_through(path, table, pq.read_schema(path))[0]
+        lines = validation.look_through(path, table, pq.read_schema(path)).complaints
     finally:
         path.write_bytes(before)
     complete = [line for line in told if str(path) in line and "row 0" in line]

@@ -6,7 +6,7 @@ from chaos.checker import check_history
 from chaos.load import load_history
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
-from tests.spark.losing import LOSING, lost_with_disks
+from tests.spark.losing import LOSING, NUMBERS, lost_with_disks, of_so_many
 
 
 @pytest.mark.parametrize("name", LOSING)
@@ -22,8 +22,10 @@ def test_only_what_disks_can_have_taken_is_excused(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
-        ("lost after", "loss-excuses-what-came-after"),
-        ("all lost after", "loss-of-everything-excused"),
+        ("refused after", "loss-excuses-what-came-after"),
+        ("lost soon", "loss-excuses-what-came-soon-after"),
+        ("lost amid it, had by others", "loss-of-what-others-have"),
+        ("lost amid it, on all logs", "loss-of-what-others-have"),
     ],
 )
 def test_an_excuse_without_end_is_found_out(name, bug, tmp_path):
@@ -32,3 +34,17 @@ def test_an_excuse_without_end_is_found_out(name, bug, tmp_path):
     assert check_history(history).exit_code == code == 1
     with planted(HARNESS_BUGS[bug]):
         assert check_history(history).exit_code == 3
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_disks_are_a_majority_of_a_known_number(name, tmp_path):
+    said, answered, code = NUMBERS[name]
+    found = check_history(load_history(of_so_many(said, answered).write(tmp_path / "run")))
+    assert (found.results["A1"].count, found.exit_code) == (1, code), found.reasons
+
+
+def test_a_majority_of_nobody_knows_how_many_is_found_out(tmp_path):
+    said, answered, _ = NUMBERS["nobody knows"]
+    with planted(HARNESS_BUGS["majority-of-nobody"]):
+        found = check_history(load_history(of_so_many(said, answered).write(tmp_path / "run")))
+    assert found.exit_code == 3
