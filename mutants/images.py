@@ -108,8 +108,6 @@ IMAGES: Final = (
         name="members-at-no-address",
         breaks="A snapshot is taken whose members cannot be dialled.",
         source="Addresses such as x, :99999 and an end of line.",
-        plant=patch(
-            "dledger.storage.snapshot_files:find_problem_of_members", ("if bad:", "if False:")
-        ),
+        plant=patch("dledger.storage.snapshot_files:find_problem", ("if bad:", "if False:")),
     ),
 )

@@ -215,7 +215,13 @@ def find_problem(meta: SnapshotMeta, segment_bytes: int) -> str:
         return f"entry {last.last_index} cannot end before position {meta.position}"
     if not (NO_INDEX <= entry.index <= last.last_index and 0 <= entry.term <= last.last_term):
         return f"its configuration is of entry {entry.index} and term {entry.term}"
-    return find_problem_of_members(entry.configuration)
+    members = entry.configuration
+    bad = [address for address in members.members.values() if not is_address(address)]
+    if bad:
+        return f"one of its members is at {bad[0][:ADDRESS_SHOWN]!r}"
+    if not 0 <= members.version <= INDEX_MAX:
+        return f"its configuration is version {members.version}"
+    return find_problem_of_members(members)
 
 
 def find_problem_of_members(found: Configuration) -> str:
@@ -224,11 +230,6 @@ def find_problem_of_members(found: Configuration) -> str:
         return f"it has {len(found.voters)} voters and {len(found.learners)} learners"
     if found.voters.keys() & found.learners.keys() or not all(map(NODE_ID.match, found.members)):
         return f"its members are {', '.join(found.members)}"
-    bad = [address for address in found.members.values() if not is_address(address)]
-    if bad:
-        return f"one of its members is at {bad[0][:ADDRESS_SHOWN]!r}"
-    if not 0 <= found.version <= INDEX_MAX:
-        return f"it is version {found.version}"
     former = found.former
     if len(former) > FORMER_MAX or found.members.keys() & set(former):
         return f"it has {len(former)} former members"

@@ -5,7 +5,8 @@ A broker on its own that was stopped cleanly, and whose files were damaged then,
 1. *refuses*: a `FatalError` that names a file of the store, and for the log a place in it, or
 2. *serves*: what can be read is what was written, each message at its queue offset, offsets without
    a gap, from the first one on. What is damaged in the middle of the log is a *hole*: reading it
-   says DAMAGED, the log of the broker has named file and offset, and what lies behind it is whole.
+   says DAMAGED, in a plain log LOST, the log of the broker has named file and offset, and what lies
+   behind it is whole.
    With peers a hole is filled (`test_damaged_group`); alone it stays, and a broker that has to
    dispatch it again stands before it: reads go on, sends are refused.
 3. Something at the end may be missing only if ``checkpoint`` of the log, which says how far it is

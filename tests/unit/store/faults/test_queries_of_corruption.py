@@ -34,6 +34,6 @@ def test_times_of_a_damaged_message(at):
         ):
             with pytest.raises(DamagedEntry):
                 ask()
-        assert store.reader.get("t0", 0, 0, 32, 1 << 20, None).status is GetStatus.DAMAGED
+        assert store.reader.get("t0", 0, 0, 32, 1 << 20, None).status is GetStatus.LOST
     finally:
         cluster.close()

@@ -342,7 +342,7 @@ class Cluster:
             offset, end = store.reader.min_offset(*place), store.reader.max_offset(*place)
             while offset < end:
                 result = store.reader.get(*place, offset, 32, 1 << 20, None)
-                if result.status is GetStatus.DAMAGED:
+                if result.status in {GetStatus.DAMAGED, GetStatus.LOST}:
                     messages[offset] = None
                     offset += 1
                     continue
