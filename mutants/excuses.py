@@ -65,7 +65,7 @@ EXCUSES: Final = (
         source="Seen in this system: three repeats under a limit of two.",
         plant=patch(
             "chaos.checker.retries:_too_many_copies",
-            ("len(times) > len(delays)", "len(times) > len(delays) + 9"),
+            ("len(times) <= len(delays)", "len(times) <= len(delays) + 9"),
         ),
     ),
     Mutant(

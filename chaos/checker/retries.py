@@ -105,11 +105,13 @@ def _too_many_copies(history: History, again: Sequence[Row], nacks: Sequence[Row
     found = set()
     for (who, number), times in came.items():
         delays = made.get((who, number), [])
-        stored = max(times) - max(delays, default=0) * 1_000_000
+        if not delays or len(times) <= len(delays):
+            continue
+        stored = max(times) - max(delays) * 1_000_000
         is_calm = not any(
             one.start <= stored + near and stored - ANSWERED_NS <= one.end + near for one in unrest
         )
-        if delays and len(times) > len(delays) and is_calm:
+        if is_calm:
             found.add(who)
     return found
 

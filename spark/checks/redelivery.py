@@ -305,7 +305,7 @@ def _of_members(members: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def _of_faults(context: Context) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    unsettling = context.unsettling
+    unsettling = set(context.unsettling)
     for fault in context.faults:
         end = FOREVER if fault.end is None else fault.end
         consumers = [target for target in fault.targets if target.startswith("consumer")]
