@@ -74,7 +74,7 @@ EXCUSES: Final = (
         source="Seen in this system: a retry that was received 78 ms early.",
         plant=patch(
             "chaos.checker.retries:_given_at",
-            ('row["reconsume"] > tries[0]', "True"),
+            ('row["reconsume"] > first', "True"),
         ),
     ),
     Mutant(

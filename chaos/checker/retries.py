@@ -12,7 +12,7 @@ from typing import Any
 
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 from chaos.checker.redelivery import BROKER_NS, unsettled
-from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE
+from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE, RECEPTION
 
 Refused = tuple[str, int]
 """Group and message."""
@@ -40,14 +40,17 @@ def check_ladder(history: History) -> Result:
         over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + waits_ns)
     for times in over.values():
         times.sort()
-    received = _received(history, who)
+    received, firsts = _received(history, who), dict[tuple[Any, ...], int]()
+    for row in again:
+        copy = _named(row, COPY)
+        firsts[copy] = min(firsts.get(copy, row["reconsume"]), row["reconsume"])
     found = []
     for row in again:
         times = over.get((row["grp"], row["msg_key"]), [])
-        tries = received[_copy_of(row)]
-        waited = bisect_right(times, _given_at(row, tries) + EARLY_NS)
+        given = _given_at(row, received[_named(row, RECEPTION)])
+        waited = bisect_right(times, given + EARLY_NS)
         most = history.reconsume_max.get(row["grp"])
-        beyond = most is not None and next(filter(None, tries)) > most
+        beyond = most is not None and firsts[_named(row, COPY)] > most
         if row["reconsume"] > waited or beyond:
             limit = f", beyond the limit of {most}" if beyond else ""
             explain = (
@@ -61,26 +64,31 @@ def check_ladder(history: History) -> Result:
     return result("A26", found, f"{len(again)} came again, {len(found)} of them against the rules")
 
 
-def _received(history: History, who: Collection[Refused]) -> dict[tuple[Any, ...], list[int]]:
-    """Return of each copy that was received which repeats it was tried as, in order."""
-    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for row in history.to_groups:
-        if (row["grp"], row["msg_key"]) in who:
-            found[_copy_of(row)].append(row.get("reconsume") or 0)
-    return {copy: sorted(tries) for copy, tries in found.items()}
+def _received(history: History, who: Collection[Refused]) -> dict[tuple[Any, ...], int]:
+    """Return as which repeat each message was first tried that somebody received at some time.
+
+    Of all deliveries: of what was sent to topics that nobody knows, the repeats alone are ours.
+    """
+    found: dict[tuple[Any, ...], int] = {}
+    for row in history.deliveries:
+        is_member = not row.get("auditor") and not row.get("is_dlq")
+        if is_member and (row["grp"], row["msg_key"]) in who:
+            reception, number = _named(row, RECEPTION), row.get("reconsume") or 0
+            found[reception] = min(found.get(reception, number), number)
+    return found
 
 
-def _given_at(row: Row, tries: Sequence[int]) -> int:
+def _given_at(row: Row, first: int) -> int:
     """Return when a repeat was given: as it was received, or as its consumer tried it once more.
 
-    What a consumer keeps and tries again itself was received only once, as the first of ``tries``.
+    What a consumer keeps and tries again itself was received only once, as the ``first`` repeat.
     """
     begun = row.get("t_proc_begin") or 0
-    return int(max(row["t_recv"], begun) if row["reconsume"] > tries[0] else row["t_recv"])
+    return int(max(row["t_recv"], begun) if row["reconsume"] > first else row["t_recv"])
 
 
-def _copy_of(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in COPY)
+def _named(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in names)
 
 
 def _too_many_copies(history: History, again: Sequence[Row], nacks: Sequence[Row]) -> set[Refused]:

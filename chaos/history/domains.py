@@ -207,6 +207,8 @@ QUEUES_MAX: Final = 1 << 31
 """Numbers of queues lie below it: RocketMQ has 32 bits for them."""
 COPY: Final = ("grp", "msg_key", "consumer", "topic", "queue_id", "queue_offset", "t_recv")
 """What deliveries have in common that were received once: their consumer tried again by itself."""
+RECEPTION: Final = ("grp", "msg_key", "consumer", "t_recv")
+"""The same, wherever a row says that they came from."""
 PLACE: Final = ("grp", "msg_key", "topic", "queue_id", "queue_offset")
 """What deliveries of one copy to a group have in common."""
 ANSWERED_NS: Final = 10_000_000_000

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE
+from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE, RECEPTION
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
 from spark.facts import (
@@ -90,18 +90,21 @@ def _with_receptions(context: Context, again: DataFrame) -> DataFrame:
 
     A consumer keeps what no broker takes back, and goes on counting: that was received only once.
     """
-    copy = Window.partitionBy(*COPY)
-    rows = context.deliveries.filter(to_groups() & of_run(context))
+    # Of all deliveries: of what was sent to topics that nobody knows, the repeats alone are ours.
+    to_members = ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
+    rows = context.deliveries.filter(to_members)
     rows = rows.join(again.select(*WHO).distinct(), WHO, "left_semi")
     number = F.coalesce("reconsume", F.lit(0))
-    kept = F.col("reconsume") > F.min(number).over(copy)
+    kept = number > F.min(number).over(Window.partitionBy(*RECEPTION))
+    is_ours = F.coalesce((number > 0) & to_groups() & of_run(context), F.lit(col=False))
+    received = F.min(F.when(is_ours, number)).over(Window.partitionBy(*COPY))
     tried = F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv"))
     rows = rows.withColumns({
-        "received": F.min(F.when(number > 0, number)).over(copy),
+        "received": received,
         "at": F.when(kept, tried).otherwise(F.col("t_recv")) + EARLY_NS,
         "refused": F.lit(0),
     })  # fmt: skip
-    return rows.filter(number > 0)
+    return rows.filter(is_ours)
 
 
 def _too_many_copies(context: Context, again: DataFrame, nacks: DataFrame) -> DataFrame:

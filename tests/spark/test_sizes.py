@@ -27,7 +27,7 @@ def context_with(session, tmp_path, faults: int, changes: int) -> Context:
         history=History(path=tmp_path, run={"run_id": "a-run"}),
         sends=empty,
         deliveries=empty,
-        faults=[
+        noted_faults=[
             Fault(fault_id=f"f{n}", kind="kill", targets=("n0",), start=n, end=n + 1,
                   effective=True, status="healed")
             for n in range(faults)

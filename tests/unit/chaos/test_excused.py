@@ -11,6 +11,8 @@ from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.architecture.tree import ROOT
 from tests.spark.excused import EXCUSE_VIOLATIONS
+from tests.spark.generate import MS
+from tests.spark.kinds import failing, of
 from tests.spark.minimal import write_minimal
 
 
@@ -37,6 +39,22 @@ def test_planted_excuse_is_seen(name, bug, tmp_path):
     assert check_history(load_history(run)).results[check].verdict == verdict
     with planted(HARNESS_BUGS[bug]):
         assert check_history(load_history(run)).results[check].verdict == "valid"
+
+
+def kept_by_its_consumer(kind):
+    """No broker took it back: what was received once was tried again in time, as from elsewhere."""
+    refused = kind.rows["nack 0"]["t_inv"]
+    kind.rows["retry"].update(
+        t_fetch_inv=kind.given[1]["t_fetch_inv"],
+        t_recv=kind.given[1]["t_recv"],
+        t_proc_begin=refused + 1_050 * MS,
+        t_proc_end=refused + 1_051 * MS,
+    )
+
+
+def test_what_a_consumer_keeps_is_given_when_its_listener_begins(tmp_path):
+    run = write_minimal(of(failing, kept_by_its_consumer), tmp_path)
+    assert check_history(load_history(run)).results["A26"].verdict == "valid"
 
 
 def test_checks_ask_for_faults_that_took_effect_in_one_place():
