@@ -149,14 +149,14 @@ def write_history(
         hashes = log.append(numbers, queues)
         _write(out, "sends", chunk, _sends(numbers, queues, hashes))
         missing = (numbers < lost * 2) & (numbers % 2 == 1)
-        given = numbers[~missing]
+        given = at = numbers[~missing]
         if skew == "key":
             given = np.where(given % 10 == 0, numbers[0], given)
-        got = _deliveries(given, queues, hashes[given - numbers[0]])
+        got = _deliveries(given, queues, hashes[given - numbers[0]], at)
         for group in groups:
             _write(out, "deliveries", chunk, got | {"grp": group, "consumer": f"{group}-0"}, group)
         if whole:
-            read = _deliveries(numbers, queues, hashes) | {"grp": READER, "auditor": True}
+            read = _deliveries(numbers, queues, hashes, numbers) | {"grp": READER, "auditor": True}
             _write(out, "deliveries", chunk, read, READER)
             _write(out, "events", chunk, _events(numbers))
             _write(out, "acks", chunk, _acks(numbers, queues))
@@ -189,12 +189,13 @@ def _sends(numbers: Numbers, queues: int, hashes: Numbers) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _deliveries(given: Numbers, queues: int, hashes: Numbers) -> dict[str, Any]:
+def _deliveries(given: Numbers, queues: int, hashes: Numbers, at: Numbers) -> dict[str, Any]:
+    """Return the deliveries of these messages, each when the one of ``at`` was due."""
     return _placed(given, queues) | {
         "pos": 0, "generation": 1, "body_hash": hashes, "payload_run_id": payload.run_tag(RUN_ID),
         "reconsume": 0, "is_retry": False, "is_dlq": False, "auditor": False,
-        "t_fetch_inv": given * SPACING_NS + SPACING_NS,
-        "t_recv": given * SPACING_NS + 2 * SPACING_NS,
+        "t_fetch_inv": at * SPACING_NS + SPACING_NS,
+        "t_recv": at * SPACING_NS + 2 * SPACING_NS,
     }  # fmt: skip
 
 

@@ -137,6 +137,6 @@ def test_event_that_is_earlier_is_found_at_the_edge_of_a_stretch(session, tmp_pa
     run.traffic(4)
     # 3 and 4 lie in two stretches, 5 and 6 in one.
     for idx, t in enumerate((0, 1, 2, 9, 4, 5, 3, 8, 10)):
-        run.add("events", idx=idx, type="ok", f="send", t_mono_ns=t)
+        run.add("events", idx=idx, type="ok", f="send", t_mono_ns=(1_000 + t) * MS)
     report = report_of(session, run, tmp_path, only=["A45"])
     assert "2 events are earlier than the one before" in report.results[0].summary
