@@ -8,6 +8,15 @@ from mutants.planting import Mutant, patch
 
 STARTS: Final = (
     Mutant(
+        name="promises-outlive-a-cut",
+        breaks="What comes to a place that was cut off counts as synced: a torn write is taken.",
+        source="A former master with a tail, and a loss of power before the next checkpoint.",
+        plant=patch(
+            "broker.modes.plain:PlainMode.lower_promises",
+            ("self._directory.lower_times(self.log.synced_timestamp)", "pass"),
+        ),
+    ),
+    Mutant(
         name="damage-judged-by-where-to-begin",
         breaks="One flipped bit takes what was synced up to 3 s before the checkpoint, for ever.",
         source="RocketMQ CommitLog.recoverAbnormally; a log whose sender has been idle for a day.",

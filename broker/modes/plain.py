@@ -116,6 +116,13 @@ class PlainMode:
             synced=known_synced(directory, self._disk),
         )
 
+    def lower_promises(self) -> None:
+        """Promise no more than the log has whose end was cut off. Errors: `FatalError`.
+
+        What comes to those places is not synced, though ``checkpoint`` said so of what was there.
+        """
+        self._directory.lower_times(self.log.synced_timestamp)
+
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""
         log = self.log

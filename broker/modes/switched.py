@@ -152,6 +152,8 @@ class SwitchedSlave(OverPlain):
     def open(self) -> None:
         """Open the log, cut where that is due. Errors: `FatalError`."""
         super().open()
+        if self._role.cut_from is not None:
+            self._plain.lower_promises()
         self._epochs.load()
 
     async def begin(self) -> None:
