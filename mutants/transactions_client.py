@@ -78,4 +78,14 @@ TRANSACTIONS_CLIENT: Final = (
             ("OffLoop(options.checks_max)", "self._execute_threads"),
         ),
     ),
+    Mutant(
+        name="client-tx-unknown-over-its-new-connection",
+        breaks="A broker that was away gets halves over a new connection, and does not know for up"
+        " to 30 s whom to ask about them.",
+        source="RocketMQ MQClientInstance.onChannelActive 5.3: a heartbeat behind each connection.",
+        plant=patch(
+            "ledgermq.client.transaction:TransactionProducer._make_known",
+            ("if link is not None:", "if False:"),
+        ),
+    ),
 )

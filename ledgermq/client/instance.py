@@ -23,6 +23,7 @@ from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.config import TransportConfig
+from ledgermq.remoting.transport.connection import Connection
 from ledgermq.remoting.transport.dispatch import Handler
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
@@ -35,6 +36,8 @@ RouteListener = Callable[[frozenset[str]], None]
 STOP_POLL_MS = 10
 UNREGISTER_TIMEOUT_MS = 1_000
 """A broker that does not answer finds out from the closed connection."""
+GREETED = "greeted"
+"""Whether a connection carried a heartbeat, in its ``state``."""
 ENDING_TURNS_MAX = 16
 """Turns of the loop in which callers whose connections were closed may learn it."""
 
@@ -145,6 +148,18 @@ class ClientInstance:
             await self.api.heartbeat(addr, self._make_heartbeat())
         except RemotingError as error:
             _log.info("broker=%s event=heartbeat_failed error=%s", addr, error)
+        connection = self.client.maybe_connection(addr)
+        if connection is not None:
+            connection.state[GREETED] = True
+
+    def greet_over(self, addr: str, connection: Connection) -> None:
+        """Announce this client to a broker that does not know it by this connection yet.
+
+        Brokers know clients by connections, and one that was made anew carries no heartbeat before
+        the next is due. Source: MQClientInstance.onChannelActive 5.3.
+        """
+        if self.running and GREETED not in connection.state and not self._is_greeting(addr):
+            self._begin_greeting(addr)
 
     def greet_soon(self) -> None:
         """Send the next heartbeat at once."""
@@ -188,17 +203,23 @@ class ClientInstance:
         while True:
             self._greet.clear()
             for addr in self.heartbeat_addrs():
-                task = self._greetings.get(addr)
-                if task is None or task.done():
-                    work = functools.partial(self._greet_one, addr)
-                    self._greetings[addr] = self.background.spawn(work, f"heartbeat-{addr}")
-                else:
+                if self._is_greeting(addr):
                     self._news_for.add(addr)
+                else:
+                    self._begin_greeting(addr)
             try:
                 async with timeout(self.config.heartbeat_ms / 1000):
                     await self._greet.wait()
             except TimeoutError:
                 self._greetings.clear()
+
+    def _is_greeting(self, addr: str) -> bool:
+        task = self._greetings.get(addr)
+        return task is not None and not task.done()
+
+    def _begin_greeting(self, addr: str) -> None:
+        work = functools.partial(self._greet_one, addr)
+        self._greetings[addr] = self.background.spawn(work, f"heartbeat-{addr}")
 
     async def _greet_one(self, addr: str) -> None:
         """Greet a broker, and again if there was news while it was being told."""

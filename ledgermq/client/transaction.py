@@ -88,6 +88,7 @@ class TransactionProducer(Producer):
         try:
             sent = await self._send_half(message, queue, timeout_ms)
             half = Half.of_sent(sent)
+            self._make_known(half.broker_name)
             if sent.status is SendStatus.SEND_OK:
                 state = await self._deciding.execute(HalfMessage.of(message, sent.msg_id), arg)
             else:  # Not on enough disks to build on it, as RocketMQ judges.
@@ -122,6 +123,12 @@ class TransactionProducer(Producer):
         outgoing.sys_flag |= TRANSACTION_PREPARED
         send = partial(self.deliver, outgoing, destination_of(queue, message), timeout_ms)
         return await self.told(send, (message,), SendKind.HALF)
+
+    def _make_known(self, broker_name: str) -> None:
+        """Have the broker of a half know this producer: it asks whom heartbeats told it of."""
+        link = self.links.maybe_link(broker_name)
+        if link is not None:
+            self._instance.greet_over(link.addr, link.connection)
 
     async def _end(self, half: Half, state: TransactionState, message: Message) -> bool:
         """Tell the leader of the half's broker; returns whether the request left."""

@@ -329,6 +329,31 @@ def test_nobody_is_asked_while_the_local_transaction_runs():
     run(body)
 
 
+def test_who_sends_halves_over_another_connection_is_asked_over_it():
+    """The broker was away, and back at the same address: no route tells of it."""
+
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        listener = Listener(UNKNOWN)
+        config = cluster.config(heartbeat_ms=60_000)
+        async with TransactionProducer(config, listener) as producer:
+            await producer.send_in_transaction(Message(TOPIC, b"1"))
+            await broker.wait_for(lambda: GROUP in broker.producers)
+            await producer.send_in_transaction(Message(TOPIC, b"2"))
+            greeted = len(broker.heartbeats)
+            broker.producers.clear()
+            for connection in broker.connections:
+                connection.abort("gone")
+            await until(lambda: not producer.links.addrs)
+            await producer.send_in_transaction(Message(TOPIC, b"3"))
+            await ask(broker, half_of(broker))
+            await until(lambda: listener.asked)
+            await producer.send_in_transaction(Message(TOPIC, b"4"))
+            assert len(broker.heartbeats) == greeted + 1, "one behind each connection"
+
+    run(body)
+
+
 def test_of_many_questions_some_are_asked_at_once_and_the_last_place_is_answered():
     async def body(cluster):
         broker, gate = cluster.replicas[0], asyncio.Event()
@@ -595,6 +620,10 @@ def test_the_example_keeps_its_database_and_its_messages_together(tmp_path):
         (
             ALL["client-tx-stop-forgets-decisions"],
             test_stop_waits_for_the_decision_of_what_is_under_way,
+        ),
+        (
+            ALL["client-tx-unknown-over-its-new-connection"],
+            test_who_sends_halves_over_another_connection_is_asked_over_it,
         ),
     ],
 )
