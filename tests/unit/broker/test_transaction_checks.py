@@ -220,6 +220,7 @@ def test_a_planted_wait_for_another_term_is_found_here(leader: Replica) -> None:
 
 
 def test_without_a_producer_it_counts_all_the_same(leader: Replica) -> None:
+    """As in RocketMQ: needDiscard counts before getAvailableChannel finds nobody."""
     half = leader.send()
     leader.wait(INTERVAL_MS * (CHECK_MAX + 1))
     assert leader.copies(PARK_TOPIC) == [half.physical]
