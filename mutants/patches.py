@@ -43,6 +43,7 @@ from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
 from mutants.nothing_comes import NOTHING_COMES
+from mutants.outlived import OUTLIVED
 from mutants.outside import OUTSIDE
 from mutants.overseen import OVERSEEN
 from mutants.oversights import OVERLOOKED, OVERSIGHTS
@@ -168,6 +169,7 @@ _SIMULATED: Final = (
     *AFRESH,
     *KINDS_FURTHER,
     *PLACES,
+    *OUTLIVED,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -146,7 +146,7 @@ class SimDisk(Hardware):
         self._locks: set[str] = set()
         self._synced: set[str] = set()
         """Directories whose content was synced by this process."""
-        self.on_rename: Callable[[str, str], None] = lambda _source, _target: None
+        self.on_rename: list[Callable[[str, str], None]] = []
         """Told which file is about to get which name."""
 
     # The Disk of the process
@@ -327,7 +327,8 @@ class SimDisk(Hardware):
         """Let ``target`` name what ``source`` names, in one step; not synced."""
         if self.may_settle:
             self.settle_earlier()
-        self.on_rename(source, target)
+        for listener in self.on_rename:
+            listener(source, target)
         node = self._names.find(source)
         self.step(Op.RENAME, source, lambda: self._names.link((source, MISSING), (target, node)))
 
@@ -459,6 +460,11 @@ class SimDisk(Hardware):
         """Return what a small file certainly holds after a loss of power now, None if unsure."""
         file = self.durable_file(path)
         return None if file is None else file.content()
+
+    def possible(self, path: str) -> list[bytes]:
+        """Return what a small file may hold after a loss of power now, in the order of its age."""
+        node = self._names.durable(path)
+        return node.images() if isinstance(node, Inode) else []
 
     def durable_file(self, path: str) -> Inode | None:
         """Return the file whose content `durable` tells."""

@@ -119,6 +119,17 @@ class Inode:
                 found.append((start, end))
         return found
 
+    def images(self) -> list[bytes]:
+        """Return the synced content, and what each change since then has made of it."""
+        data, size = bytearray(self.data), self.size
+        images = [bytes(data[:size])]
+        for change in reversed(self.journal):
+            data[change.offset : change.offset + len(change.before)] = change.before
+            size = change.size_before
+            images.append(bytes(data[:size]))
+        images.reverse()
+        return images
+
     # Syncs
 
     def sync_up_to(self, mark: int) -> None:

@@ -23,6 +23,8 @@ POLL_GROUP: Final = "pollers"
 POLL_S: Final = 0.5
 COMMIT_MS: Final = 300
 SEEK_BACK_MAX: Final = 12
+ONE_P: Final = 0.5
+"""How often a commit is of one queue alone, where several are held."""
 PAUSE_ENDS_P: Final = 0.3
 """How probable it is that a queue that is paused goes on at a poll."""
 
@@ -123,10 +125,22 @@ class Poller:
         messages = await consumer.poll(POLL_S, rng.split("count").choice(settings.poll_counts))
         self._take(messages)
         if settings.manual and rng.split("commit").chance(0.5):
-            self._judge.on_done()
-            held = consumer.assigned_queues
+            await self._commit(rng.split("one"))
+
+    async def _commit(self, rng: Any) -> None:  # noqa: ANN401  # likewise
+        """Commit all that was given out, or what was of one queue, and that alone."""
+        consumer, judge = self.consumer, self._judge
+        held = consumer.assigned_queues
+        given = judge.given_of(held)
+        if len(given) > 1 and rng.split("on").chance(ONE_P):
+            queue = rng.split("queue").choice(sorted(given))
+            judge.on_done(queue)
+            await consumer.commit({queue: given[queue]})
+            held = [queue]
+        else:
+            judge.on_done()
             await consumer.commit()
-            self._judge.on_committed([one for one in held if one in consumer.assigned_queues])
+        judge.on_committed([one for one in held if one in consumer.assigned_queues])
 
     async def _seek_elsewhere(self, rng: Any, queue: MessageQueue) -> int:  # noqa: ANN401  # likewise
         """Go to the beginning, the end or a time of a queue; return where that is.

@@ -29,6 +29,7 @@ from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.expiry import Expiry
 from sim.oracles.tasks import Ear, check_tasks
+from sim.quiet_end import QuietEnd
 from sim.smallness import with_small
 from sim.standstill import StoodStill
 from sim.stepping import LIVENESS, run_audit, run_until
@@ -216,6 +217,7 @@ def _phases(world: World, nemesis: Nemesis) -> None:
     run_audit(world, lambda: auditor.is_done, auditor.describe, look)
     run_until(world, expiry.until_ms, look)
     _at_end(world, auditor)
+    QuietEnd(world).run()
 
 
 def _at_end(world: World, auditor: Auditor) -> None:

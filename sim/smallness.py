@@ -1,4 +1,4 @@
-"""Sets the small limits of a plan for the length of its run, and makes turns between slices last.
+"""Sets the small limits of a plan for the length of its run; lets turns last, and threads be late.
 
 Modules of production read a limit each time they need it, so that it is enough to set it there and
 to put it back after the run.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sim.context import CURRENT
 from sim.faults.small import SMALL
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sim.faults.plan import Plan
 
 
+NS_PER_MS: Final = 1_000_000
+
+
 @contextlib.contextmanager
 def with_small(plan: Plan) -> Iterator[None]:
     """Set what a plan has drawn small for as long as the context lasts."""
@@ -28,20 +31,21 @@ def with_small(plan: Plan) -> Iterator[None]:
     with contextlib.ExitStack() as behind:
         if small is not None:
             for name in small.limits:
-                _exchange(behind, name)
+                _exchange(behind, name, SMALL[name])
+            if small.threads_ms:
+                _exchange(behind, "sim.executor:START_NS", round(small.threads_ms * NS_PER_MS))
             if small.turn_ms:
                 rng = SplitRng(plan.seed).split("turns between slices")
                 behind.enter_context(_long_turns(rng, small.turn_ms / 1_000))
         yield
 
 
-def _exchange(behind: contextlib.ExitStack, name: str) -> None:
-    """Set a limit, and have it put back."""
+def _exchange(behind: contextlib.ExitStack, name: str, value: int) -> None:
+    """Set a constant of a module, and have it put back."""
     module_name, _, attribute = name.partition(":")
     module = importlib.import_module(module_name)
     usual = getattr(module, attribute)
-    assert SMALL[name] < usual, (name, usual)
-    setattr(module, attribute, SMALL[name])
+    setattr(module, attribute, value)
     behind.callback(setattr, module, attribute, usual)
 
 

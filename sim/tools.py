@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.client import MessageQueue, Producer, PullConsumer, RemotingError
@@ -51,7 +52,13 @@ HELD: Final = 4
 HELD_MS: Final = 2_500
 SUSPENDS: Final = "2"
 BOUNDARIES: Final = ("", "", "LOWER", "UPPER")
-SHARES: Final = {"contend": 0.3, "ask_time": 0.25, "ask_stats": 0.2, "hold": 0.15, "make": 0.1}
+SHARES: Final = {
+    "contend": 0.25, "ask_time": 0.2, "ask_stats": 0.2, "hold": 0.15, "make": 0.1, "join": 0.1,
+}  # fmt: skip
+HANGS_UP_MS: Final = (0, 0, 1, 5, 50)
+"""How long after its first heartbeat a member's connection ends."""
+GONE_S: Final = 1.2
+"""So long after that it is in no list of members any more."""
 
 
 class ToolsApp:
@@ -70,7 +77,7 @@ class ToolsApp:
         self._every_ms, self._until_ms = times_ms
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._made = 0
-        self._asked = 0
+        self._asked = self._joined = 0
         self._signed = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -89,7 +96,7 @@ class ToolsApp:
             await one.start()
         steps: dict[str, Callable[[Any], Awaitable[None]]] = {
             "contend": self._contend, "ask_time": self._ask_time, "ask_stats": self._ask_stats,
-            "hold": self._hold, "make": self._make,
+            "hold": self._hold, "make": self._make, "join": self._join,
         }  # fmt: skip
         number = 0
         while clock.monotonic_ms() < self._until_ms:
@@ -249,6 +256,34 @@ class ToolsApp:
         await asyncio.sleep(closes_ms / MS_PER_S)
         connection.close()
         self._validators.record.count("pulls_held_and_closed")
+
+    async def _join(self, rng: Any) -> None:  # noqa: ANN401  # likewise
+        """Join a group that is new, hang up at once, and ask later who its members are."""
+        queue = await self._queue(rng)
+        if queue is None:
+            return
+        addr = self._pullers[0]._leaders.master(queue)
+        connection = await RawConnection.dial(addr, self._machine.address)
+        if connection is None:
+            return
+        self._joined += 1
+        group = f"{self.name}-{self._machine.incarnation}-joins-{self._joined}"
+        body = {
+            "clientID": f"{group}@once",
+            "consumerDataSet": [{
+                "groupName": group, "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [{"topic": queue.topic, "subString": "*", "subVersion": 1}],
+            }],
+        }  # fmt: skip
+        connection.write(frame_of(RequestCode.HEART_BEAT, 1, {}, body=json.dumps(body).encode()))
+        await asyncio.sleep(rng.split("hangs up").choice(HANGS_UP_MS) / MS_PER_S)
+        connection.close()
+        self._validators.record.count("joined_and_gone")
+        fields = {"consumerGroup": group}
+        for wait_s in (0.0, GONE_S):
+            await asyncio.sleep(wait_s)
+            await self._request_of(queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
 
     async def _request_of(
         self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]

@@ -32,6 +32,7 @@ from sim.members import BroadcastApp
 from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd, Timing
 from sim.oracles.answers import Answers
+from sim.oracles.applied import ends_at
 from sim.oracles.base import Violation
 from sim.oracles.beginning import Beginning
 from sim.oracles.client_ends import ClientEnds
@@ -45,6 +46,7 @@ from sim.oracles.library import Library
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
+from sim.oracles.saved_tables import SavedTables
 from sim.oracles.watch import Watch
 from sim.oracles.wire import Listeners
 from sim.oracles.woken import Woken
@@ -133,8 +135,7 @@ class World(Machines):
         self.dropping = Dropping(self)
         self.on_leads: Callable[[str, int], None] = lambda _name, _term: None
         """Hears of each new leader and its term."""
-        for name in (*self._brokers, *self.layout.alone):
-            QueueFiles(self.disk(name), self.findings)
+        self._judge_files()
         self.network.on_connected = self._taps().listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, App] = {}
@@ -144,6 +145,16 @@ class World(Machines):
             self.rng.split("workload"), plan.workload, options.safety_ms
         )
         self.loop.findings = self.findings.all
+
+    def _judge_files(self) -> None:
+        """Have what brokers write down of their queues and tables judged as they do so."""
+        for name in self.layout.alone:
+            QueueFiles(self.disk(name), self.findings)
+        truth = self.watch.truth
+        for name in self._brokers:
+            disk = self.disk(name)
+            QueueFiles(disk, self.findings, partial(ends_at, truth, self.watch.replicas[name]))
+            SavedTables(disk, truth, self.findings, partial(self.watch.tables.highest_of, name))
 
     def _follow_clients(self) -> None:
         """Have what clients do judged in their own processes."""

@@ -30,6 +30,7 @@ def check(raft: Raft) -> None:
         if progress.inflight:
             assert progress.inflight_bytes == sum(size for _, size in progress.inflight)
             assert not progress.probing, progress.describe()
+            assert progress.sent_tick is not None, f"nobody waits for {progress.describe()}"
         else:
             assert not progress.inflight_bytes, progress.describe()
 

@@ -149,8 +149,8 @@ def _with_more(
     events = with_late_hand_overs(rng.split(LATE_HAND_OVERS), events, options)
     if workload.edges is None or not workload.edges.moments:
         return events
-    is_delayed = workload.delayed is not None
-    return with_moments(rng.split(MOMENTS), events, options, is_delayed=is_delayed)
+    copies = workload.delayed is not None or workload.transactional is not None
+    return with_moments(rng.split(MOMENTS), events, options, copies=copies)
 
 
 def _with_traffic(

@@ -42,7 +42,7 @@ UNHEARD_P: Final = 0.25
 LOST_CHANGE_P: Final = 0.6
 """How probable it is where members change."""
 NO_ROOM_P: Final = 0.6
-"""How probable it is where messages wait."""
+"""How probable it is where messages wait, or are halves."""
 OFTEN_P: Final = 0.25
 """How probable it is, where somebody is to need a snapshot, that one needs several."""
 LATE_P: Final = 0.06
@@ -55,11 +55,11 @@ INSISTS_MS: Final = 2_500
 
 
 def with_moments(
-    rng: SplitRng, events: list[FaultEvent], options: Options, *, is_delayed: bool = False
+    rng: SplitRng, events: list[FaultEvent], options: Options, *, copies: bool = False
 ) -> list[FaultEvent]:
     """Return the events of a plan, and these among them; in most plans these alone.
 
-    ``is_delayed``: whether messages wait.
+    ``copies``: whether brokers copy messages themselves: some wait, or are halves.
 
     What else happens would mostly come between: another broker leads, or the process begins anew.
     But who is to be behind is away all the same.
@@ -73,7 +73,7 @@ def with_moments(
         del weights[name]
     if options.preferred and rng.split("deaf").chance(DEAF_P):
         more += _deaf_successor(rng.split("deaf successor"), options)
-    if is_delayed and rng.split("no room").chance(NO_ROOM_P):
+    if copies and rng.split("no room").chance(NO_ROOM_P):
         more += _full_now_and_then(rng.split("full now and then"), options)
     if rng.split("unheard").chance(UNHEARD_P):
         more += _unheard_transfer(rng.split("unheard transfer"), options)
@@ -240,7 +240,7 @@ def _lost_change(rng: SplitRng, options: Options) -> list[FaultEvent]:
 
 
 def _full_now_and_then(rng: SplitRng, options: Options) -> list[FaultEvent]:
-    """Return a leader's disk that has no room for what comes due, again and again."""
+    """Return a leader's disk that has no room for what comes due, or ends, again and again."""
     events: list[FaultEvent] = []
     for number in range(rng.split("times").randint(3, 7)):
         stream = rng.split(f"time{number}")

@@ -1,9 +1,11 @@
-"""Limits of production that few runs come near, drawn small, and turns between slices that last.
+"""Limits of production that few runs come near, drawn small; turns and threads that take long.
 
 Production does long work in slices: after so many rows, bytes or messages it gives other tasks a
 turn. In a run of seconds each piece of work is one slice, and no task runs in between, unless
-slices are small and the turn lasts. Most plans have none of this. It is drawn from a stream of its
-own, behind everything else, so that plans without it are as they were. Pure: values and their JSON.
+slices are small and the turn lasts. Likewise, what a loop has given to a thread is done before the
+loop goes on, unless the thread begins late; and what is done every ten seconds is done once.
+Most plans have none of this. It is drawn from a stream of its own, behind everything else, so that
+plans without it are as they were. Pure: values and their JSON.
 Source: TigerBeetle VOPR, whose constants are small in tests; spec/proof.md 4.4.
 """
 
@@ -98,6 +100,12 @@ SMALL: Final = {
     "store.recovery.checkpointer:PICTURE_QUEUES": 2,
     "store.recovery.start:CHECKED_BYTES": 4_000,
     "store.recovery.start:SEARCHED_QUEUES_MAX": 2,
+    # Periods (ms) of work that a run of seconds would see once, or not at all.
+    "broker.controller:CLIENT_SWEEP_MS": 500,
+    "broker.offsets.moved:PERIOD_MS": 500,
+    "broker.slave_sync.service:PERIOD_MS": 500,
+    "broker.state.saver:PERIOD_MS": 200,
+    "store.ha.master:CHECK_MS": 300,
 }  # fmt: skip
 """By ``module:name``: how small a limit becomes."""
 
@@ -109,6 +117,8 @@ class Small(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How long the turn between two slices lasts, as a mean; 0: not at all."""
     limits: tuple[str, ...] = ()
     """Members of `SMALL`, each once."""
+    threads_ms: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 0.0
+    """How late a thread begins with what it is given, as a mean; 0: as usual, 40 us."""
 
     def __post_init__(self) -> None:
         """Refuse limits that production does not have. Errors: `ValueError`."""
@@ -126,4 +136,5 @@ def draw_small(rng: SplitRng) -> Small | None:
     return Small(
         turn_ms=rng.split("turns").choice((0.0, 0.5, 5.0, 20.0)),
         limits=tuple(name for name in SMALL if rng.split(name).chance(EACH_P)),
+        threads_ms=rng.split("threads").choice((0.0, 0.0, 2.0, 10.0)),
     )

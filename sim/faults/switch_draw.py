@@ -36,6 +36,10 @@ RARE_P: Final = 0.15
 """Plans with a story of those that seldom happen, see `_RARE`."""
 RARE: Final = "rare stories"
 """The stream that these are drawn from, behind everything else."""
+BLINK_P: Final = 0.08
+"""Plans with slaves that lose their power and are back at once, see `_blink`."""
+BLINK: Final = "back at once"
+"""The stream that these are drawn from, behind everything else."""
 SILENT_P: Final = 0.08
 """Stories of controllers without a majority for longer than any lease."""
 SILENT_MS: Final = 8_000
@@ -63,6 +67,9 @@ def draw_switch(seed: int) -> Plan:
     rare = rng.split(RARE)
     if rare.split("on").chance(RARE_P) and not is_calm:
         options, events = _with_chapters(rare, options, events, rare.split("which").choice(_RARE))
+    blink = rng.split(BLINK)
+    if blink.split("on").chance(BLINK_P) and not is_calm:
+        options, events = _with_chapters(blink, options, events, _blink)
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
@@ -255,6 +262,27 @@ def _let_in_and_gone(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEve
         _event(FaultKind.POWER_LOSS, slave, lost_ms, down_ms, seed + 2, mode="lost"),
         _event(FaultKind.CRASH, "leader", dies_ms, switch.silence_ms * 2, seed + 3),
     ]
+
+
+def _blink(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """A slave loses its power, and is back before anybody misses it; then the master dies.
+
+    It comes with less than it had confirmed, several times, while the master goes on writing.
+    """
+    seed, slave = _seed(rng), rng.split("slave").choice(switch.names)
+    events = []
+    for number in range(rng.split("times").randint(1, 3)):
+        stream = rng.split(f"time{number}")
+        down_ms = stream.split("down").choice((20, 60, 200))
+        events.append(
+            _event(FaultKind.POWER_LOSS, slave, at_ms, down_ms, seed + number, mode="lost")
+        )
+        at_ms += down_ms + stream.split("later").choice((700, 1_500, 3_000))
+    dies_ms = at_ms - rng.split("dies").choice((0, 300, 600))
+    events.append(
+        _event(FaultKind.CRASH, Role.LEADER, dies_ms, int(switch.silence_ms * 1.5), seed + 9)
+    )
+    return events
 
 
 _RARE: Final = (_long_tail, _let_in_and_gone)

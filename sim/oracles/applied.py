@@ -21,6 +21,8 @@ from store.layout import UNIT
 from store.queues.consume_queue import DamagedUnits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chaos.history.segment import EntryRow
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
@@ -75,6 +77,7 @@ class Applied:
 
     name = "A39 applied differs from the log"
     begin_name = "A39 beginning of a queue"
+    forgotten_name = "A39 queue whose messages are gone is forgotten"
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -120,6 +123,8 @@ class Applied:
         by_name = replica.controller.store._queues.by_name
         for (topic, queue_id), begin in begins(self._truth, replica.base).items():
             queue = by_name.get((topic, queue_id))
+            if queue is None and is_late and begin:
+                self._check_forgotten(replica, topic, queue_id, begin)
             if queue is None or replica.is_corrupt:
                 continue
             if queue.min_offset > begin or (is_late and queue.min_offset < begin):
@@ -129,6 +134,19 @@ class Applied:
                     f"begins with entry {replica.base} and so the queue at {begin}",
                     node=replica.name,
                 )
+
+    def _check_forgotten(self, replica: Replica, topic: str, queue_id: int, begin: int) -> None:
+        """A queue all of whose messages were dropped is there, or offsets are given out twice."""
+        truth = self._truth
+        if replica.disk.damages or topic not in replica.controller.tables.topics.configs():
+            return
+        if truth.queues[topic, queue_id][begin - 1].entry_index <= replica.applied_index:
+            raise Violation(
+                self.forgotten_name,
+                f"{replica.name}: {topic}/{queue_id} had {begin} messages before entry "
+                f"{replica.base}, with which the log begins, and there is no such queue",
+                node=replica.name,
+            )
 
     def _check_units(self, replica: Replica, first: int, last: int) -> None:
         truth = self._truth
@@ -202,6 +220,24 @@ def begins(truth: Truth, first_index: int) -> dict[tuple[str, int], int]:
         place: bisect_left(rows, first_index, key=_entry_index)
         for place, rows in truth.queues.items()
     }
+
+
+def ends_at(
+    truth: Truth, replica: Replica, index: int, term: int
+) -> Iterator[tuple[str, int, int]]:
+    """Return topic, queue id and end of each queue as a committed entry leaves them.
+
+    Of those whose last message until then the replica's log still has.
+    """
+    if not 0 <= index <= truth.commit_index or truth.committed[index].term != term:
+        return
+    if replica.disk.damages:
+        return  # who has repaired what a fault took of a queue may not have all of it yet
+    by_name = replica.controller.store._queues.by_name
+    for (topic, queue_id), rows in truth.queues.items():
+        end = bisect_right(rows, index, key=_entry_index)
+        if end and rows[end - 1].entry_index >= replica.base and (topic, queue_id) in by_name:
+            yield topic, queue_id, end
 
 
 def check_keys(truth: Truth, replica: Replica) -> None:

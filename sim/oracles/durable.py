@@ -8,6 +8,7 @@ Source: paper Figure 2 (stable storage before responding); docs/raft.md#ready-th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from dledger.codec.properties import (
@@ -40,6 +41,7 @@ class Durable:
     checkpoint_name = "A38 checkpoint ahead of the disk"
     mark_name = "A38 synced and not noted"
     held_name = "A38 counted as synced and is not"
+    gone_name = "A38 noted as synced and cut off"
 
     def __init__(self, truth: Truth, replicas: Mapping[str, Replica], *, is_sync: bool) -> None:
         self._truth = truth
@@ -75,6 +77,8 @@ class Durable:
     def on_change(self, replica: Replica, change: Change) -> None:
         """Judge a checkpoint, and a commit of a leader: a majority of disks must have it."""
         self._check_checkpoint(replica)
+        if change.kept_index < change.old_last:
+            self._check_lowered(replica, change.kept_index)
         if self._is_sync:
             self._check_held(replica)
         if not self._is_sync or change.now[0] is not LEADER or change.now[2] <= change.before[2]:
@@ -156,6 +160,27 @@ class Durable:
                 index=index,
             )
 
+    def _check_lowered(self, replica: Replica, kept_index: int) -> None:
+        """Behind a cut nothing that would survive a loss of power says that more was synced.
+
+        The next start takes what is noted as synced, and is not there, for damage.
+        """
+        disk, store = replica.disk, replica.store
+        if replica.is_corrupt or disk.has_failed_syncs():
+            return
+        mark_path = f"{replica.node.config.directory}/synced"
+        noted = max(_noted(disk, replica.checkpoint_path, mark_path))
+        if noted <= kept_index:
+            return
+        place = store.entry(noted)[:2] if noted <= store.last_index else None
+        if place is None or not is_synced(replica, *place):
+            raise Violation(
+                self.gone_name,
+                f"{replica.name} cut its log behind {kept_index}, and after a loss of power"
+                f" it would still say that it is synced up to {noted}",
+                node=replica.name,
+            )
+
     def _check_state(self, replica: Replica, message: Message) -> None:
         """Term, and vote if it is one, must survive a loss of power now."""
         vote = None
@@ -220,6 +245,17 @@ class Durable:
         if index < replica.base:
             return True  # a snapshot stands for it
         return replica.mark(index) == mark and is_synced(replica, mark.position, mark.size)
+
+
+def _noted(disk: SimDisk, checkpoint_path: str, mark_path: str) -> list[int]:
+    """Return up to where a replica may say, after a loss of power now, that it is synced."""
+    noted = [-1]
+    for content in disk.possible(checkpoint_path):
+        with suppress(ValueError):
+            checkpoint = decode_checkpoint(content)
+            marks = [decode_mark(mark, checkpoint) for mark in disk.possible(mark_path)]
+            noted += [checkpoint.end_index, *marks]
+    return noted
 
 
 def _says(state: HardState, term: int, vote: str | None) -> bool:

@@ -77,9 +77,16 @@ class Polling:
         """A queue is paused; None: each goes on."""
         self._paused = queue
 
-    def on_done(self) -> None:
-        """The caller comes again, or commits: it is done with what it was given."""
-        self._given.clear()
+    def on_done(self, queue: MessageQueue | None = None) -> None:
+        """The caller comes again, or commits: it is done with what it was given, of a queue."""
+        if queue is None:
+            self._given.clear()
+        else:
+            self._given.pop(queue, None)
+
+    def given_of(self, held: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return behind what was given out of each queue since it was taken or moved."""
+        return {queue: self._done[queue] for queue in held if queue in self._done}
 
     def on_given(self, given: Sequence[tuple[MessageQueue, int]]) -> None:
         """A poll has returned messages."""

@@ -3,7 +3,10 @@
 A consumer that stops in good order, or gives a queue back, first asks for a commit that covers all
 that its listener had finished by then: whoever takes the queue next begins there, and hands out
 nothing twice without a cause. Of a queue whose lock it has lost it must not: another may have gone
-on. Looked at in the consumer itself, since only there it is known what was finished when.
+on. Nor may it give a queue that is consumed in order back while a listener works on what is of it.
+And a queue is taken only as whoever comes next can know: consumed in order with its lock, and by a
+group that has committed nothing with a commit of where it begins.
+Looked at in the consumer itself, since only there it is known what was finished when.
 Source: docs/client.md (stop); RocketMQ DefaultMQPushConsumerImpl.shutdown,
 RebalancePushImpl.removeUnnecessaryMessageQueue.
 """
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "A10 left without a commit"
 DUE: Final = "A10 finished and not committed"
+AT_WORK: Final = "A10 given back while a listener works on it"
+UNLOCKED: Final = "A21 held without its lock"
+UNWRITTEN: Final = "A24 begins where nobody has written down"
 
 
 class Leaving:
@@ -52,6 +58,10 @@ class Holding:
         """The last one that it has."""
         self.asked: int | None = None
         """What the last commit was about."""
+        self.running = 0
+        """Calls of the listener that have not ended."""
+        self.is_new = False
+        """Whether the group had committed nothing when it was taken."""
         self.since_ns = since_ns
         """What was pulled before says nothing of it: it jumped then."""
 
@@ -70,6 +80,8 @@ class Leaver:
         self._holdings: dict[MessageQueue, Holding] = {}
         assignment, service = push.assignment, push.service
         self._take, self._release = assignment._take, assignment._release
+        self._beginning = assignment._beginning
+        assignment._beginning = self._noted_beginning  # type: ignore[method-assign]  # likewise
         self._commit, self._commit_all = assignment._commit, assignment.commit_all
         self._listener, self._stop = service._listener, push.stop
         assignment._take = self._checked_take  # type: ignore[method-assign]  # to listen to it
@@ -84,7 +96,8 @@ class Leaver:
     async def _checked_take(self, queue: MessageQueue) -> bool:
         self._holdings[queue] = Holding()
         is_taken = await self._take(queue)
-        if is_taken:
+        if is_taken and queue in self._push.assignment._held:
+            self._check_taken(queue)
             held = self._push.assignment._held[queue]
             puller, process_queue = held.puller, held.process_queue
             move = puller._on_illegal_offset
@@ -99,6 +112,24 @@ class Leaver:
             puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return is_taken
 
+    async def _noted_beginning(self, queue: MessageQueue) -> tuple[int, int]:
+        stored, offset = await self._beginning(queue)
+        self._holdings[queue].is_new = stored < 0
+        return stored, offset
+
+    def _check_taken(self, queue: MessageQueue) -> None:
+        process_queue = self._push.assignment._held[queue].process_queue
+        locks = self._push.assignment._host.locks
+        name = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}"
+        if process_queue.lost:
+            return
+        if locks is not None and not locks.holds(queue):
+            self._findings.report(Violation(UNLOCKED, f"{name} is taken"))
+        holding = self._holdings[queue]
+        if holding.is_new and holding.asked is None:
+            text = f"{name}: the group had committed nothing, and nothing was asked for"
+            self._findings.report(Violation(UNWRITTEN, text))
+
     async def _checked_release(self, queue: MessageQueue) -> bool:
         holding = self._holdings[queue]
         wanted = holding.wanted
@@ -110,7 +141,16 @@ class Leaver:
 
     async def _noted_commit(self, held: Held, claim: Claim = Claim.IF_FREE) -> RemotingError | None:
         self._note(held)
+        self._check_ended(held, claim)
         return await self._commit(held, claim)
+
+    def _check_ended(self, held: Held, claim: Claim) -> None:
+        queue = held.process_queue.queue
+        holding = self._holdings.get(queue)
+        is_ordered = self._push.assignment._host.locks is not None
+        if is_ordered and claim is Claim.NONE and holding is not None and holding.running:
+            text = f"{self._push.client_id}: {queue}, {holding.running} calls run"
+            self._findings.report(Violation(AT_WORK, text))
 
     async def _noted_commit_all(self) -> None:
         for held in self._push.assignment.held:
@@ -146,8 +186,12 @@ class Leaver:
         is_stale = context.t_pull_start_ns < holding.since_ns
         offsets = set() if is_stale else {message.queue_offset for message in messages}
         holding.begun |= offsets
-        outcome = self._listener(messages, context)
-        status = await outcome if isawaitable(outcome) else outcome
+        holding.running += 1
+        try:
+            outcome = self._listener(messages, context)
+            status = await outcome if isawaitable(outcome) else outcome
+        finally:
+            holding.running -= 1
         if status is ConsumeStatus.CONSUME_SUCCESS:
             holding.begun -= offsets
             holding.finished = max((holding.finished, *offsets))

@@ -89,6 +89,10 @@ class Tables:
         is_ahead = applied < max(_ahead(replica), self._compared_from[replica.name])
         return model if is_whole and not is_ahead else None
 
+    def highest_of(self, name: str) -> int:
+        """Return the last entry that a replica had applied before this life; none of a new disk."""
+        return self._compared_from.get(name, 0)
+
     def at_end(self, replica: Replica) -> None:
         """Compare once more: what changed without a record is seen at the next one, or here."""
         model = self.model_of(replica) if replica.is_up else None

@@ -43,6 +43,7 @@ from sim.oracles.offsets_kept import OffsetsKept
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.promotion import Promotion
 from sim.oracles.reading import Reading
+from sim.oracles.remembered import Remembered
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
 from sim.oracles.tables import Tables
@@ -106,6 +107,7 @@ class Watch:
         for replica in self.replicas.values():
             replica.known = self.truth.marks
         self.invariants, self.monotonic = Invariants(), Monotonic()
+        self.remembered = Remembered()
         self.log_matching = LogMatching(self.truth, keeps_unsynced=is_sync)
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
@@ -129,6 +131,7 @@ class Watch:
             self.amnesia,
             self.durable,
             self.invariants,
+            self.remembered,
             self.monotonic,
             self.log_matching,
             LeaderCompleteness(self.truth),
@@ -303,6 +306,7 @@ class Watch:
             self.monotonic.on_change(replica, change)
         is_log = now[3] == old_last == kept
         if not is_log:
+            self.remembered.on_change(replica, change)
             self.log_matching.on_change(replica, change)
         if not (is_told and now[2] == before[2] and (is_log or now[6] <= kept)):
             self.commits.on_change(replica, change)

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from ledgermq.client import ConsumeContext, ConsumeStatus, MessageQueue
+from ledgermq.remoting.protocol.headers import Claim
 from sim.oracles.base import Findings
-from sim.oracles.leaving import DUE, NAME, Leaving
+from sim.oracles.leaving import AT_WORK, DUE, NAME, UNLOCKED, UNWRITTEN, Leaving
 
 QUEUE = MessageQueue("orders", "b", 0)
 STOP_MS = 5_000
@@ -18,7 +19,7 @@ class Push:
 
     client_id = "c"
 
-    def __init__(self, commits_at_stop=True, stop_ms=10, is_lost=False):
+    def __init__(self, commits_at_stop=True, stop_ms=10, is_lost=False, stored=0, has_lock=None):
         self.now_ms = 0
         self.clock = SimpleNamespace(
             monotonic_ms=lambda: self.now_ms, monotonic_ns=lambda: self.now_ms * 1_000_000
@@ -27,6 +28,8 @@ class Push:
         self._instance = SimpleNamespace(running=True)
         self._stop_ms = stop_ms
         self._commits_at_stop = commits_at_stop
+        self._stored = stored
+        locks = None if has_lock is None else SimpleNamespace(holds=lambda _queue: has_lock)
         self.offset = None
         self.status = ConsumeStatus.CONSUME_SUCCESS
         self.jumps = True
@@ -43,6 +46,7 @@ class Push:
         self.assignment = SimpleNamespace(
             _held={QUEUE: held}, held=[held], _take=self.take, _release=self.release,
             _commit=self.commit, commit_all=self.commit_all, commit_due=self.commit_due,
+            _beginning=self.beginning, _host=SimpleNamespace(locks=locks),
         )  # fmt: skip
         self.service = SimpleNamespace(_listener=self.listen)
         self.findings = Findings()
@@ -50,7 +54,11 @@ class Push:
         self.do(self.assignment._take(QUEUE))
 
     async def take(self, queue):
+        await self.assignment._beginning(queue)
         return True
+
+    async def beginning(self, queue):
+        return self._stored, 7
 
     async def release(self, queue):
         if self._commits_at_stop:
@@ -221,3 +229,38 @@ def test_what_is_finished_is_committed_when_that_is_due(commits, is_sound):
     push.do(push.assignment.commit_due())
     found = push.findings.first
     assert found is None if is_sound else found.oracle == DUE
+
+
+def test_a_queue_in_order_is_taken_with_its_lock():
+    assert Push(has_lock=True).found is None
+    assert Push(has_lock=False).found == UNLOCKED
+    assert Push(has_lock=False, is_lost=True).found is None
+
+
+def test_where_a_new_group_begins_is_written_down():
+    assert Push(stored=3).found is None
+    assert Push(stored=-1).found == UNWRITTEN
+
+
+def test_the_last_commit_of_a_queue_in_order_comes_behind_its_listener():
+    for has_lock, claim, oracle in (
+        (True, Claim.NONE, AT_WORK), (True, Claim.IF_FREE, None), (None, Claim.NONE, None)
+    ):  # fmt: skip
+        push = Push(has_lock=has_lock)
+        working = asyncio.Event()
+
+        async def listen(_messages, _context, working=working):
+            await working.wait()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        async def commit(push=push, claim=claim, working=working):
+            call = asyncio.ensure_future(push.begin(4))
+            await asyncio.sleep(0)
+            await push.assignment._commit(push.held, claim)
+            working.set()
+            await call
+
+        leaver = push.assignment._release.__self__
+        leaver._listener = listen
+        push.do(commit())
+        assert push.found == oracle

@@ -2,9 +2,10 @@
 
 import pytest
 
+from dledger.mark import LogMark
 from sim.disk import SimDisk
 from sim.oracles.base import Findings
-from sim.oracles.queue_files import CLEAN_NAME, NAME, UNIT_BYTES, QueueFiles
+from sim.oracles.queue_files import BEHIND_NAME, CLEAN_NAME, NAME, UNIT_BYTES, QueueFiles
 from sim.rng import SplitRng
 from store.recovery.checkpoint import CheckpointHead, QueueMark, encode_queues, join_checkpoint
 
@@ -15,11 +16,12 @@ FOLDER = "/store/consumequeue/orders/0"
 class Machine:
     """A disk with one queue, in files of four units."""
 
-    def __init__(self):
+    def __init__(self, ends=()):
         self.findings = Findings()
         self.disk = SimDisk(SplitRng(1), host="n0")
         self.disk.make_directories(FOLDER)
-        QueueFiles(self.disk, self.findings)
+        self.asked = []
+        QueueFiles(self.disk, self.findings, lambda *mark: self.asked.append(mark) or ends)
 
     def write(self, start, units, *, synced=True):
         path = f"{FOLDER}/{start:020d}"
@@ -30,7 +32,7 @@ class Machine:
 
     def note(self, low, high, first=0):
         """Write the checkpoint; return which oracle has found something."""
-        head = CheckpointHead(FILE_BYTES, 4096, 0, ())
+        head = CheckpointHead(FILE_BYTES, 4096, 0, (LogMark(12, 3, 1_000),))
         queues = encode_queues([QueueMark("orders", 0, low, high, first, b"", 0)])
         content = join_checkpoint(head, [queues])
         self.disk.replace("/store/consumequeue.checkpoint", content)
@@ -81,3 +83,18 @@ def test_the_note_of_a_good_end_comes_behind_the_last_checkpoint_and_goes_with_t
     assert machine.note(0, 4) is None
     machine.disk.replace("/store/consumequeue.clean", b"4")
     assert machine.note(0, 4) == CLEAN_NAME
+
+
+@pytest.mark.parametrize(
+    ("ends", "oracle"),
+    [
+        ((("orders", 0, 4),), None),
+        ((("orders", 0, 5),), BEHIND_NAME),
+        ((("other", 0, 1),), BEHIND_NAME),
+    ],
+)
+def test_queues_reach_as_far_as_the_entry_that_is_named(ends, oracle):
+    machine = Machine(ends)
+    machine.write(0, 4)
+    assert machine.note(0, 4) == oracle
+    assert machine.asked == [(12, 3)]

@@ -1,5 +1,6 @@
 """What loses nothing at once: connections given up, logs trimmed too far, ends not written."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,20 @@ def test_a_client_keeps_its_connection_to_the_leader(client, is_on_this_side, is
     found = client.end(is_on_this_side)
     assert (found is None) == is_sound
     assert is_sound or found.oracle == keeping.NAME
+
+
+@pytest.mark.parametrize(("leads", "is_sound"), [(LEADER, True), (None, True), (OTHER, False)])
+def test_whoever_waits_for_a_connection_gets_one_to_who_leads_by_then(leads, is_sound):
+    client, findings = Client(leader=leads), Findings()
+
+    async def connect(_broker_name, _timeout_ms):
+        return SimpleNamespace(addr=LEADER)
+
+    client.links = SimpleNamespace(connect=connect)
+    Keeping(findings).follow(client)
+    assert asyncio.run(client.links.connect("g", 100)).addr == LEADER
+    assert (findings.first is None) == is_sound
+    assert is_sound or findings.first.oracle == keeping.FORMER
 
 
 TIMEOUT = 10

@@ -108,3 +108,30 @@ def test_a_plan_file_with_limits_that_are_none_is_refused(limits, turn_ms, said)
     assert decode_plan(text).workload.small is not None
     with pytest.raises(ValueError, match=said):
         decode_plan(json.dumps(plan).encode())
+
+
+def begun_ns(small):
+    """When a thread begins with what it is given, as a mean."""
+    loop, begun = SimLoop(1), []
+    host = loop.add_host("a", "10.0.0.1")
+
+    async def give():
+        for _ in range(20):
+            began = loop.now_ns
+            await asyncio.get_running_loop().run_in_executor(None, int)
+            begun.append(loop.now_ns - began)
+
+    with with_small(plan_with(small)):
+        loop.spawn(loop.boot(host), give())
+        loop.run_for(10_000)
+    loop.close()
+    return sum(begun) / len(begun)
+
+
+def test_threads_begin_late_where_the_plan_says_so():
+    usual = begun_ns(None)
+    assert begun_ns(Small()) == usual
+    assert begun_ns(Small(threads_ms=2.0)) > 10 * usual
+    assert begun_ns(None) == usual
+    drawn = [draw_small(SplitRng(seed).split("small limits")) for seed in range(400)]
+    assert {one.threads_ms for one in drawn if one is not None} == {0.0, 2.0, 10.0}

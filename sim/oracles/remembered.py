@@ -1,0 +1,70 @@
+"""What a replica remembers of its log, so that it need not read it, is what the log says.
+
+Where entries end, the spans written last, which entries are damaged: a memory that outlives a cut
+or a trim is believed where it is used next, which may be much later, or never in a run of seconds.
+So it is compared with the bytes on the disk whenever the log was cut or begins elsewhere, and now
+and then.
+Source: `dledger.storage.log_store`; ADR 6 (spans).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from sim.oracles.replica import Change, Replica
+
+LOOK_STEP: Final = 32
+"""Changes of a log between two looks where nothing was cut."""
+
+
+class Remembered:
+    """A34, for what is kept in memory."""
+
+    name = "A34 remembered otherwise than written"
+
+    def __init__(self) -> None:
+        self._changes = 0
+        self._bases: dict[str, int] = {}
+
+    def on_boot(self, replica: Replica) -> None:
+        """Nothing is remembered yet."""
+        self._bases[replica.name] = replica.base
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Compare, where there was a cut, or it is time to look. Errors: `Violation`."""
+        self._changes += 1
+        is_cut = change.kept_index < change.old_last or replica.base != self._bases[replica.name]
+        if is_cut or not self._changes % LOOK_STEP:
+            self._bases[replica.name] = replica.base
+            self._check(replica)
+
+    def _check(self, replica: Replica) -> None:
+        store = replica.store
+        for index, end in store._ends.items():
+            mark = replica.mark(index)
+            wrong = index > store.last_index if mark is None else mark.position + mark.size != end
+            if wrong:
+                text = f"entry {index} ends at {end}, the log has {mark}, and {store.last_index}"
+                raise Violation(
+                    self.name, f"{replica.name} remembers that {text} last", node=replica.name
+                )
+        for span in store.recent._spans:
+            mark = replica.mark(span.first_index)
+            if span.last_index > store.last_index or (
+                mark is not None and (mark.term, mark.position) != (span.term, span.position)
+            ):
+                text = f"{span.first_index} to {span.last_index} of term {span.term}"
+                raise Violation(
+                    self.name, f"{replica.name} remembers {text}, and has {mark}", node=replica.name
+                )
+        for index in store.corruption.damaged:
+            if not store.first_index <= index <= store.last_index:
+                text = f"{store.first_index} to {store.last_index}"
+                raise Violation(
+                    self.name,
+                    f"{replica.name} takes entry {index} for damaged, and has {text}",
+                    node=replica.name,
+                )
