@@ -49,7 +49,7 @@ ACCESS: Final = (
         source="RocketMQ's permissive mode, which is its default.",
         plant=patch(
             "ledgermq.remoting.transport.secure:SecureListener._secure",
-            ("self._tls.is_enforced and first >= 0", "False"),
+            ("or self._tls.is_enforced", "or False"),
         ),
     ),
     Mutant(

@@ -7,10 +7,13 @@ what no slave of this log would is closed, with a line that says why.
 import asyncio
 import logging
 import re
-from typing import Any, Final, Protocol, cast
+import ssl
+from contextlib import suppress
+from typing import Final, Protocol, cast
 
 from dledger.codec.handshake import NotProven
 from dledger.peers.door import Door, Mode
+from ledgermq.remoting.transport.secure import SecureListener
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.errors import FatalError
 from store.ha.channel import Channel, SealedChannel
@@ -40,6 +43,7 @@ TICK_MS_MAX: Final = 500
 CHECK_MS: Final = 5_000
 """How often it is looked whether what slaves have proven themselves with counts still."""
 FORGET_MS: Final = 3_600_000
+BACKLOG: Final = 128
 _NUMBERS: Final = re.compile("[0-9]+")
 
 _log: Final = logging.getLogger(__name__)
@@ -275,6 +279,24 @@ class SlaveLink(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
+class _Certificates:
+    """The door of a master as a listener asks for it: everybody has to show a certificate."""
+
+    is_enforced = True
+
+    def __init__(self, door: Door) -> None:
+        """Make it. Errors: `NotProven`: the files are not usable now."""
+        self._door = door
+        self._last = door.context(is_server=True)
+
+    def context(self, now_s: float) -> ssl.SSLContext:
+        """Return what a new connection needs; what could be read last counts."""
+        del now_s
+        with suppress(NotProven):
+            self._last = self._door.context(is_server=True)
+        return self._last
+
+
 class HaMaster:
     """Serves the slaves of one log.
 
@@ -298,7 +320,7 @@ class HaMaster:
         self.pace = Pace(clock.monotonic_ms())
         self._address = address
         self._links: dict[SlaveLink, None] = {}
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | SecureListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._complained: set[tuple[str, str]] = set()
         """Hosts that were closed, each with why."""
@@ -308,24 +330,32 @@ class HaMaster:
 
     async def start(self) -> None:
         """Listen. Errors: `FatalError`."""
-        loop = asyncio.get_running_loop()
         host, port = self._address
         try:
-            secure: dict[str, Any] = {}  # a simulated network knows no TLS, nor its arguments
-            if self._door.mode is Mode.TLS:
-                secure["ssl"] = self._door.context(is_server=True)
-                secure["ssl_handshake_timeout"] = HA_PROOF_MS / 1000
-            self._server = await loop.create_server(self.make_link, host, port, **secure)
+            self._server = await self._listen(host, port)
         except (OSError, NotProven) as error:
             raise FatalError(f"haListenPort: cannot listen on {host}:{port}: {error}") from error
         self._tick()
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server | SecureListener:
+        """Listen; with TLS each connection counts from before its handshake, as at other ports.
+
+        (asyncio's server tells of none before it is proven, and bounds none.)
+        """
+        if self._door.mode is not Mode.TLS:
+            return await asyncio.get_running_loop().create_server(self.make_link, host, port)
+        listener = SecureListener(_Certificates(self._door), self.make_link, BACKLOG)
+        await listener.start(host, port)
+        return listener
 
     async def stop(self) -> None:
         """Close all connections."""
         if self._timer is not None:
             self._timer.cancel()
         server, self._server = self._server, None
-        if server is not None:
+        if isinstance(server, SecureListener):
+            await server.close()
+        elif server is not None:
             server.close()
         for link in list(self._links):
             link.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from cli.certificates import Authority
 from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.transport.limits import HANDSHAKE_MS, HANDSHAKES_MAX
 from store.limits import HA_SLAVES_MAX
 from tests.integration.broker_cluster import free_ports, until
 from tests.integration.master_slave import (
@@ -193,6 +195,64 @@ def test_connections_that_say_nothing_are_bounded(tmp_path: Path) -> None:
             await caught_up(master, slave)
             for _, writer in opened:
                 writer.close()
+
+    asyncio.run(main())
+
+
+def test_handshakes_that_nobody_ends_are_bounded(tmp_path: Path, authority: Authority) -> None:
+    async def main() -> None:
+        master = master_of(tmp_path / "m", **with_certificate(authority, "b", 0))
+        slave = slave_of(master, tmp_path / "s", **with_certificate(authority, "b", 1))
+        port = master.config.ha_port
+        async with running(master):
+            opened = [
+                await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+                for _ in range(HANDSHAKES_MAX + 20)
+            ]
+            async with asyncio.timeout(HANDSHAKE_MS / 2_000):  # not by their time
+                assert await closed(opened[0][0])
+            async with running(slave):
+                await slave.until_state("following")
+            for _, writer in opened:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_who_hangs_up_before_a_handshake_is_no_slave(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        master = master_of(tmp_path / "m", **with_certificate(authority, "b", 0))
+        async with running(master):
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", master.config.ha_port)
+                writer.write_eof()
+                assert await closed(reader)
+                writer.close()
+        assert "Exception" not in caplog.text
+
+    asyncio.run(main())
+
+
+def test_a_new_certificate_of_the_master_is_shown(tmp_path: Path, authority: Authority) -> None:
+    async def shown(port: int, context: ssl.SSLContext) -> bytes:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        return bytes(found)
+
+    async def main() -> None:
+        master = master_of(tmp_path / "m", **with_certificate(authority, "b", 0))
+        own = with_certificate(authority, "b", 1)
+        context = ssl.create_default_context(cafile=own["peer_tls_ca_path"])
+        context.check_hostname = False
+        context.load_cert_chain(own["peer_tls_cert_path"], own["peer_tls_key_path"])
+        async with running(master):
+            before = await shown(master.config.ha_port, context)
+            authority.issue(node_identity("b", "0"), "b-0", renew=True)
+            assert master.controller._mode.credentials.refresh()
+            assert await shown(master.config.ha_port, context) != before
 
     asyncio.run(main())
 

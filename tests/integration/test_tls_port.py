@@ -19,7 +19,8 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import ConnectFailed, RemotingError
 from ledgermq.remoting.transport import secure, tls
 from ledgermq.remoting.transport.client import RemotingClient
-from ledgermq.remoting.transport.limits import HANDSHAKES_MAX
+from ledgermq.remoting.transport.limits import ACCEPTED_MAX, HANDSHAKES_MAX
+from ledgermq.remoting.transport.listening import SocketListener
 from ledgermq.remoting.transport.server import RemotingServer
 from ledgermq.remoting.transport.tls import ClientAuth, ServerTls, ServerTlsSettings, TlsMode
 from ledgermq.runtime.errors import FatalError
@@ -136,6 +137,24 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_required(certs: 
                 shown = [str(certs / ca / f"node.{end}") for end in ("crt", "key")]
                 context = tls.client_context(str(certs / "ours/ca.crt"), *shown)
                 assert await is_refused(port, context) is refused
+
+    run_bounded(test())
+
+
+def test_several_connections_are_taken_in_a_turn() -> None:
+    async def test() -> None:
+        taken: list[socket.socket] = []
+        listener = SocketListener(lambda accepted, _host: taken.append(accepted), 128)
+        port = await listener.start("127.0.0.1", 0)
+        waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(ACCEPTED_MAX + 1)]
+        while not taken:
+            await asyncio.sleep(0)
+        assert len(taken) == ACCEPTED_MAX
+        while len(taken) < len(waiting):
+            await asyncio.sleep(0)
+        listener.close()
+        for one in (*waiting, *taken):
+            one.close()
 
     run_bounded(test())
 

@@ -5,6 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from ledgermq.remoting.transport.limits import ACCEPTED_MAX
+
 PAUSE_S: Final = 0.1
 """After an accept that failed for want of files."""
 
@@ -37,17 +39,27 @@ class SocketListener:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
+        """Take those that wait, some in a turn: one alone would be too few under a flood."""
+        for _ in range(ACCEPTED_MAX):
+            try:
+                accepted, address = listening.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:  # it is gone already
+                continue
+            except OSError:  # no files: whoever waits has to wait
+                self._pause(listening)
+                return
+            accepted.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
+            self._take(accepted, str(address[0]))
+            if listening not in self._sockets:
+                return
+
+    def _pause(self, listening: socket.socket) -> None:
+        """Accept nothing for a moment."""
         loop = asyncio.get_running_loop()
-        try:
-            accepted, address = listening.accept()
-        except (BlockingIOError, ConnectionError):
-            return
-        except OSError:  # no files: whoever waits has to wait
-            loop.remove_reader(listening)
-            loop.call_later(PAUSE_S, self._listen, listening)
-            return
-        accepted.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
-        self._take(accepted, str(address[0]))
+        loop.remove_reader(listening)
+        loop.call_later(PAUSE_S, self._listen, listening)
 
     def close(self) -> None:
         """Accept no more."""

@@ -8,16 +8,16 @@ and its client almost nothing, so only so many begin in a second, and addresses 
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.transport.flows import Flows
 from ledgermq.remoting.transport.limits import HANDSHAKE_MS, HANDSHAKES_MAX, HANDSHAKES_PER_S
 from ledgermq.remoting.transport.listening import SocketListener
-from ledgermq.remoting.transport.tls import ServerTls
 from ledgermq.runtime.cancel import timeout
 
 _log = logging.getLogger(__name__)
@@ -68,11 +68,24 @@ class HandshakeTurns:
                 self._next_s += self._gap_s
 
 
+class Contexts(Protocol):
+    """What TLS needs, of the moment; a `ledgermq.remoting.transport.tls.ServerTls`."""
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether nobody may speak without."""
+        ...
+
+    def context(self, now_s: float) -> ssl.SSLContext:
+        """Return what a new connection needs."""
+        ...
+
+
 class SecureListener:
     """Accepts until it is closed; ``factory`` makes the protocol of a connection."""
 
     def __init__(
-        self, tls: ServerTls, factory: Callable[[], asyncio.BufferedProtocol], backlog: int
+        self, tls: Contexts, factory: Callable[[], asyncio.BufferedProtocol], backlog: int
     ) -> None:
         self._tls = tls
         self._factory = factory
@@ -118,7 +131,10 @@ class SecureListener:
         try:
             async with timeout(HANDSHAKE_MS / 1000):
                 first = await _first_byte(taken)
-                is_tls = first == HANDSHAKE_BYTE or (self._tls.is_enforced and first >= 0)
+                if first < 0:
+                    taken.close()
+                    return
+                is_tls = first == HANDSHAKE_BYTE or self._tls.is_enforced
                 if is_tls:
                     await self._turns.wait(host)
                 context = self._tls.context(loop.time()) if is_tls else None
