@@ -53,6 +53,8 @@ class Inbound(asyncio.BufferedProtocol):
         self._owner = owner
         self._decoder = FrameDecoder(PEER_FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
+        self.is_connected = False
+        """Whether there is a connection, or was one: over TLS, once that has ended well."""
         self.host = self.remote = host
         self.sender: NodeId | None = None
         self.complained = False
@@ -67,6 +69,7 @@ class Inbound(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take that there is a connection."""
         self._transport = cast("asyncio.Transport", transport)
+        self.is_connected = True
         self.host, port = (transport.get_extra_info("peername") or ("?", "?"))[:2]
         self.remote = f"{self.host}:{port}"
         door = self._owner.door
@@ -87,11 +90,6 @@ class Inbound(asyncio.BufferedProtocol):
             return
         transport.write(encode_welcome())
         self._prove(sender)
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection, or was one: over TLS, once that has ended well."""
-        return self._transport is not None
 
     def _prove(self, sender: NodeId) -> None:
         if self._deadline is not None:
@@ -166,6 +164,7 @@ class Inbound(asyncio.BufferedProtocol):
         """Take that the connection is gone."""
         if self._deadline is not None:
             self._deadline.cancel()
+        self._transport = None  # over TLS the two would hold each other, see `TlsListener`
         self._owner.on_closed(self)
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ class TlsListener:
         self, inbound: Inbound, accepted: socket.socket, task: asyncio.Task[None]
     ) -> None:
         self._tasks.discard(task)
+        inbound.securing = None  # or the two hold each other, and nobody looks for that for hours
         if not inbound.is_connected:
             accepted.close()
             self._owner.on_closed(inbound)

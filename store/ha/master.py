@@ -95,6 +95,7 @@ class SlaveLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take that it is gone."""
+        self._transport = None  # over TLS the two would hold each other
         self._master.on_closed(self, str(exc or "hung up"))
 
     def pause_writing(self) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ssl
 import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 from cli.certificates import Authority
 from ledgermq.remoting.protocol.certificates import node_identity
 from ledgermq.remoting.transport.limits import HANDSHAKE_MS, HANDSHAKES_MAX
+from store.ha.master import SlaveLink
 from store.limits import HA_SLAVES_MAX
 from tests.integration.broker_cluster import free_ports, until
 from tests.integration.master_slave import (
@@ -233,6 +236,27 @@ def test_who_hangs_up_before_a_handshake_is_no_slave(
         assert "Exception" not in caplog.text
 
     asyncio.run(main())
+
+
+def test_a_slave_that_is_gone_leaves_nothing_behind(tmp_path: Path, authority: Authority) -> None:
+    async def main() -> None:
+        master = master_of(tmp_path / "m", **with_certificate(authority, "b", 0))
+        slave = slave_of(master, tmp_path / "s", **with_certificate(authority, "b", 1))
+        async with running(master):
+            async with running(slave):
+                await slave.until_state("following")
+            await until(  # without a collection: those of old objects are hours apart
+                lambda: not any(isinstance(one, SlaveLink) for one in gc.get_objects()),
+                "nothing is left of its connection",
+            )
+
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    finally:
+        gc.enable()
 
 
 def test_a_new_certificate_of_the_master_is_shown(tmp_path: Path, authority: Authority) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import struct
 
 import pytest
+import uvloop
 
 from cli.certificates import Authority
 from dledger.codec.handshake import Acceptor, Dialler
@@ -12,6 +14,8 @@ from dledger.codec.peer import PeerCodec
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.messages import AppendReply, VoteRequest
 from dledger.errors import NotLeader
+from dledger.limits import PEER_PENDING_PER_ADDRESS_MAX
+from dledger.peers.inbound import Inbound
 from dledger.peers.rpc import TcpTransport
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
@@ -525,6 +529,39 @@ def test_who_proves_nothing_is_gone_soon(tmp_path, monkeypatch, data):
         await group.stop()
 
     run(main())
+
+
+def left_in_cycles(kind):
+    """What of a kind is there without a collection: those of old objects are hours apart."""
+    return [one for one in gc.get_objects() if isinstance(one, kind)]
+
+
+def test_connections_that_are_gone_leave_nothing_behind(tmp_path, authority):
+    async def main():
+        (own,) = certified(authority, ids=("n0",))
+        (other,) = certified(authority, ids=("n9",))
+        group = Trusting(tmp_path, [own])
+        await group.start()
+        node = group.nodes["n0"]
+        silent = [await connect(node) for _ in range(PEER_PENDING_PER_ADDRESS_MAX + 2)]
+        assert await is_closed(silent[0][0])
+        context = CredentialStore(other, "n9", SystemClock().wall_ms)
+        context.load()
+        _, writer = await connect(node, context.tls_context(is_server=False))
+        for one in (writer, *(writer for _, writer in silent)):
+            one.transport.abort()
+        async with asyncio.timeout(10):
+            while left_in_cycles(Inbound):
+                await asyncio.sleep(0.05)
+        await group.stop()
+
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    finally:
+        gc.enable()
 
 
 def test_an_impostor_learns_only_a_name(tmp_path):

@@ -115,7 +115,7 @@ class FrameDecoder:
         self._end = end
         frames = self._cut() if self.error is None else []
         if self.error is not None and not frames:
-            raise self.error
+            raise RemoteProtocolError(*self.error.args)  # one that is kept holds its frames
         # Such a header needs a buffer that is larger than usual.
         self.has_large_headers = len(self._buffer) > RECEIVE_BYTES_USUAL and any(
             len(frame.header) > HEADER_BYTES_MAX for frame in frames
@@ -129,7 +129,7 @@ class FrameDecoder:
         Errors: `RemoteProtocolError` for bytes that are no frame, see the class.
         """
         if self.error is not None:
-            raise self.error
+            raise RemoteProtocolError(*self.error.args)  # one that is kept holds its frames
         rest = memoryview(data)
         frames: list[Frame] = []
         while rest and self.error is None:

@@ -116,3 +116,12 @@ def test_full_reads_make_the_buffer_larger_up_to_its_usual_size():
         room[: len(data)] = data
         assert decoder.received(len(data)) == [frame] * (len(data) // len(packed(frame)))
     assert len(decoder.writable()) == RECEIVE_BYTES_USUAL
+
+
+def test_the_error_that_a_decoder_keeps_holds_nothing_of_its_connection():
+    decoder = FrameDecoder()
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError):
+            decoder.feed(b"GET / HTTP/1.1\r\n")
+    assert decoder.error is not None
+    assert decoder.error.__traceback__ is None
