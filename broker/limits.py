@@ -35,6 +35,16 @@ STATE_ENTRY_BYTES_MAX: Final = Limit(
 )
 """The smallest segment that a log may have holds several of them (mappedFileSizeCommitLog)."""
 
+TOLD_BYTES_MAX: Final = Limit(
+    65_536, "delays, or state, that a master tells its slave", Unit.BYTES, Scope.REQUEST,
+    "nothing that it says is taken",
+)  # fmt: skip
+TOLD_ROW_BYTES_MAX: Final = Limit(
+    2 * 1024 * 1024, "a row of a table that a master tells its slave", Unit.BYTES, Scope.REQUEST,
+    "nothing that it says is taken",
+)  # fmt: skip
+"""Holds offsets of as many queues as a topic may have."""
+
 NEW_GROUPS_OF_ADDRESS_MAX: Final = Limit(
     1_000, "new consumer groups in heartbeats, one more a second", Unit.COUNT, Scope.ADDRESS,
     "2, and the group is not created",
@@ -178,7 +188,8 @@ ACCESS_HOSTS_MAX: Final = Limit(
 
 LIMITS: Final = (
     TOPICS_BYTES_MAX, TOPIC_QUEUES_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX,
-    STATE_ENTRY_BYTES_MAX, NEW_GROUPS_OF_ADDRESS_MAX, NEW_GROUPS_MAX,
+    STATE_ENTRY_BYTES_MAX, TOLD_BYTES_MAX, TOLD_ROW_BYTES_MAX,
+    NEW_GROUPS_OF_ADDRESS_MAX, NEW_GROUPS_MAX,
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
     ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,

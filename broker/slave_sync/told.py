@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from broker.limits import GROUPS_MAX, OFFSETS_BYTES_MAX, TOPIC_QUEUES_MAX, TOPICS_BYTES_MAX
+from broker.limits import (
+    GROUPS_MAX,
+    OFFSETS_BYTES_MAX,
+    TOLD_BYTES_MAX,
+    TOLD_ROW_BYTES_MAX,
+    TOPIC_QUEUES_MAX,
+    TOPICS_BYTES_MAX,
+)
 from broker.state.consumer_offset import OffsetMap, room_of
 from broker.state.subscription import SubscriptionGroupConfig, group_name_is_valid
 from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
@@ -75,10 +82,10 @@ def read_steps(bodies: Mapping[str, Sequence[bytes]]) -> Generator[None, None, T
     topics = yield from _TOPICS.read(bodies["21"])
     groups = yield from _GROUPS.read(bodies["201"])
     offsets = yield from _OFFSETS.read(bodies["43"])
-    delays = _read_delays(b"".join(bodies["45"]))
+    delays = _read_delays(_small(b"".join(bodies["45"])))
     good_delays = {level - 1: at for level, at in delays.items() if _is_delay(level, at)}
     left_out = topics[1] + groups[1] + offsets[1] + len(delays) - len(good_delays)
-    log_end = _log_end(b"".join(bodies["28"]))
+    log_end = _log_end(_small(b"".join(bodies["28"])))
     return Told(topics[0], groups[0], offsets[0], good_delays, log_end, left_out)
 
 
@@ -134,6 +141,8 @@ class _Table(Generic[Row]):
 
     def _read_each(self, raw: dict[str, msgspec.Raw]) -> Iterator[tuple[str, Row]]:
         for name, text in raw.items():
+            if len(text) > TOLD_ROW_BYTES_MAX:  # it is read in one turn of the loop
+                raise RemoteProtocolError(f"a row of {self._what} has {len(text)} bytes")
             try:
                 yield name, self._decode(text)
             except NOT_DECODED as error:
@@ -142,6 +151,13 @@ class _Table(Generic[Row]):
 
 def _weigh_topic(name: str, config: TopicConfig) -> int:
     return len(name) + len(msgspec.json.encode(config)) + 4
+
+
+def _small(body: bytes) -> bytes:
+    """Return a body that is read in one turn of the loop. Errors: `RemoteProtocolError`."""
+    if len(body) > TOLD_BYTES_MAX:
+        raise RemoteProtocolError(f"{len(body)} bytes, and {TOLD_BYTES_MAX:d} are plenty")
+    return body
 
 
 def _read_delays(body: bytes) -> dict[int, int]:

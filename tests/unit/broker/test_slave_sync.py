@@ -571,6 +571,24 @@ def test_a_body_of_more_values_than_answers_may_have_is_not_read(monkeypatch):
         read_tables(bodies | {"21": b'{"topicConfigTable":{%s}}' % rows})
 
 
+@pytest.mark.parametrize(
+    ("code", "body", "why"),
+    [
+        ("45", b'{"offsetTable":{%s}}' % b",".join(b'"%d":1' % n for n in range(9_000)), "plenty"),
+        ("28", b'{"table":{"commitLogMaxOffset":"0","x":"%s"}}' % (b"x" * 65_536), "plenty"),
+        ("43", b'{"offsetTable":{"t@g":{%s}}}' % b",".join([b'"0":1234567'] * 190_000), "a row of"),
+    ],
+)
+def test_what_would_be_read_in_one_long_turn_is_refused(code, body, why):
+    sound = {
+        "21": b'{"topicConfigTable":{}}', "201": b'{"subscriptionGroupTable":{}}',
+        "43": b'{"offsetTable":{}}', "45": b"", "28": b'{"table":{"commitLogMaxOffset":"0"}}',
+    }  # fmt: skip
+    read_tables(sound)
+    with pytest.raises(RemoteProtocolError, match=why):
+        read_tables(sound | {code: body})
+
+
 def test_a_body_without_the_tables_is_refused():
     with pytest.raises(RemoteProtocolError):
         read_tables(dict.fromkeys(("21", "201", "43", "45", "28"), b"{}"))
