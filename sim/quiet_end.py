@@ -42,11 +42,13 @@ class QuietEnd:
     def __init__(self, world: World) -> None:
         self._world = world
         self._answered_ms: list[float] = []
+        self._term = -1
 
     def run(self) -> None:
         """Run it. Errors: `Violation`."""
         world = self._world
         leader = world.leader()
+        self._term = self._term_of(leader)
         if leader is None or not world.rng.split(STREAM).chance(QUIET_P):
             return
         kept = {*world.brokers(), *world.alone(), *world.namesrvs(), AUDITOR}
@@ -56,8 +58,11 @@ class QuietEnd:
         world.run_on(AUDITOR, self._ask(world.layout.broker_address(leader)))
         waits_ms = TIMES * (QUIET_MS + HELD_MS + LATE_MS)
         run_until(world, world.loop.now_ns // NS_PER_MS + waits_ms, lambda: None)
-        if world.leader() == leader:
+        if world.leader() == leader and self._term_of(leader) == self._term:
             self._check(leader)
+
+    def _term_of(self, name: str | None) -> int:
+        return -1 if name is None else self._world.watch.replicas[name].state.term
 
     def _check(self, leader: str) -> None:
         world = self._world

@@ -152,9 +152,10 @@ class World(Machines):
             QueueFiles(self.disk(name), self.findings)
         truth = self.watch.truth
         for name in self._brokers:
-            disk = self.disk(name)
-            QueueFiles(disk, self.findings, partial(ends_at, truth, self.watch.replicas[name]))
-            SavedTables(disk, truth, self.findings, partial(self.watch.tables.highest_of, name))
+            disk, replica = self.disk(name), self.watch.replicas[name]
+            QueueFiles(disk, self.findings, partial(ends_at, truth, replica))
+            ahead = partial(self.watch.tables.compared_from, replica)
+            SavedTables(disk, truth, self.findings, ahead)
 
     def _follow_clients(self) -> None:
         """Have what clients do judged in their own processes."""

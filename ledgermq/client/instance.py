@@ -148,9 +148,10 @@ class ClientInstance:
             await self.api.heartbeat(addr, self._make_heartbeat())
         except RemotingError as error:
             _log.info("broker=%s event=heartbeat_failed error=%s", addr, error)
-        connection = self.client.maybe_connection(addr)
-        if connection is not None:
-            connection.state[GREETED] = True
+        else:
+            connection = self.client.maybe_connection(addr)
+            if connection is not None:
+                connection.state[GREETED] = True
 
     def greet_over(self, addr: str, connection: Connection) -> None:
         """Announce this client to a broker that does not know it by this connection yet.

@@ -103,7 +103,6 @@ SMALL: Final = {
     # Periods (ms) of work that a run of seconds would see once, or not at all.
     "broker.controller:CLIENT_SWEEP_MS": 500,
     "broker.offsets.moved:PERIOD_MS": 500,
-    "broker.slave_sync.service:PERIOD_MS": 500,
     "broker.state.saver:PERIOD_MS": 200,
     "store.ha.master:CHECK_MS": 300,
 }  # fmt: skip

@@ -80,6 +80,8 @@ class Leaver:
         self._holdings: dict[MessageQueue, Holding] = {}
         assignment, service = push.assignment, push.service
         self._take, self._release = assignment._take, assignment._release
+        self._hold = assignment._hold
+        assignment._hold = self._checked_hold  # type: ignore[method-assign]  # likewise
         self._beginning = assignment._beginning
         assignment._beginning = self._noted_beginning  # type: ignore[method-assign]  # likewise
         self._commit, self._commit_all = assignment._commit, assignment.commit_all
@@ -117,17 +119,21 @@ class Leaver:
         self._holdings[queue].is_new = stored < 0
         return stored, offset
 
+    def _checked_hold(self, queue: MessageQueue, offset: int) -> Held:
+        locks: Any = self._push.assignment._host.locks
+        # To ask whether it holds it would have it note that it does not.
+        until_ms = 0 if locks is None else locks._until_ms.get(queue, -1)
+        if locks is not None and until_ms <= self._push.clock.monotonic_ms():
+            text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id} is taken"
+            self._findings.report(Violation(UNLOCKED, text))
+        return self._hold(queue, offset)
+
     def _check_taken(self, queue: MessageQueue) -> None:
         process_queue = self._push.assignment._held[queue].process_queue
-        locks = self._push.assignment._host.locks
-        name = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}"
-        if process_queue.lost:
-            return
-        if locks is not None and not locks.holds(queue):
-            self._findings.report(Violation(UNLOCKED, f"{name} is taken"))
         holding = self._holdings[queue]
-        if holding.is_new and holding.asked is None:
-            text = f"{name}: the group had committed nothing, and nothing was asked for"
+        if not process_queue.lost and holding.is_new and holding.asked is None:
+            text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}: "
+            text += "the group had committed nothing, and nothing was asked for"
             self._findings.report(Violation(UNWRITTEN, text))
 
     async def _checked_release(self, queue: MessageQueue) -> bool:

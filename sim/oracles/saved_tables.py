@@ -32,18 +32,18 @@ TEXT_CHARS: Final = 500
 class SavedTables:
     """Judges what one member of a group saves.
 
-    ``highest``: the last entry that any of its lives has applied. After a crash tables may be newer
-    than what is applied anew, so what is saved before that is not judged.
+    ``ahead``: the entry up to which its tables may be newer than what it has applied, after a crash
+    or with a snapshot; what is saved before that is not judged.
     """
 
     name = "A38 tables saved that lack what they include"
 
     def __init__(
-        self, disk: SimDisk, truth: Truth, findings: Findings, highest: Callable[[], int]
+        self, disk: SimDisk, truth: Truth, findings: Findings, ahead: Callable[[], int]
     ) -> None:
         self._disk = disk
         self._truth = truth
-        self._highest = highest
+        self._ahead = ahead
         self._model = Model()
         self.findings = findings
         disk.on_rename.append(self.on_rename)
@@ -54,7 +54,7 @@ class SavedTables:
         if not target.endswith(INDEX_FILE):
             return
         index = json.loads(bytes(self._disk.look(source)))["appliedIndex"]
-        if self._highest() <= index <= self._truth.commit_index:
+        if self._ahead() <= index <= self._truth.commit_index:
             model = self._model_at(index)
             if model.knows and model.rows <= LARGE:
                 self._compare(target.removesuffix(INDEX_FILE), index, model)

@@ -70,7 +70,7 @@ class Tables:
         for statement in truth.statements[first:count]:
             model.apply(statement)
         self._highest[name] = max(applied, self._highest.get(name, -1))
-        if applied < max(_ahead(replica), self._compared_from[name]):
+        if applied < self.compared_from(replica):
             return
         if model.rows > LARGE and count // LARGE_STEP == first // LARGE_STEP:
             return
@@ -86,12 +86,12 @@ class Tables:
         is_whole = model is not None and model.knows and (
             bisect_right(self._truth.state_indexes, applied) == model.count
         )  # fmt: skip
-        is_ahead = applied < max(_ahead(replica), self._compared_from[replica.name])
+        is_ahead = applied < self.compared_from(replica)
         return model if is_whole and not is_ahead else None
 
-    def highest_of(self, name: str) -> int:
-        """Return the last entry that a replica had applied before this life; none of a new disk."""
-        return self._compared_from.get(name, 0)
+    def compared_from(self, replica: Replica) -> int:
+        """Return the entry up to which the tables of a replica may include more than it applied."""
+        return max(_ahead(replica), self._compared_from.get(replica.name, 0))
 
     def at_end(self, replica: Replica) -> None:
         """Compare once more: what changed without a record is seen at the next one, or here."""

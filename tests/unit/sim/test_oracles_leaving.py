@@ -29,7 +29,8 @@ class Push:
         self._stop_ms = stop_ms
         self._commits_at_stop = commits_at_stop
         self._stored = stored
-        locks = None if has_lock is None else SimpleNamespace(holds=lambda _queue: has_lock)
+        lease = {QUEUE: 1_000} if has_lock else {}
+        locks = None if has_lock is None else SimpleNamespace(_until_ms=lease)
         self.offset = None
         self.status = ConsumeStatus.CONSUME_SUCCESS
         self.jumps = True
@@ -46,7 +47,7 @@ class Push:
         self.assignment = SimpleNamespace(
             _held={QUEUE: held}, held=[held], _take=self.take, _release=self.release,
             _commit=self.commit, commit_all=self.commit_all, commit_due=self.commit_due,
-            _beginning=self.beginning, _host=SimpleNamespace(locks=locks),
+            _beginning=self.beginning, _hold=self.hold, _host=SimpleNamespace(locks=locks),
         )  # fmt: skip
         self.service = SimpleNamespace(_listener=self.listen)
         self.findings = Findings()
@@ -55,7 +56,11 @@ class Push:
 
     async def take(self, queue):
         await self.assignment._beginning(queue)
+        self.assignment._hold(queue, 7)
         return True
+
+    def hold(self, queue, offset):
+        return self.held
 
     async def beginning(self, queue):
         return self._stored, 7
@@ -234,7 +239,6 @@ def test_what_is_finished_is_committed_when_that_is_due(commits, is_sound):
 def test_a_queue_in_order_is_taken_with_its_lock():
     assert Push(has_lock=True).found is None
     assert Push(has_lock=False).found == UNLOCKED
-    assert Push(has_lock=False, is_lost=True).found is None
 
 
 def test_where_a_new_group_begins_is_written_down():

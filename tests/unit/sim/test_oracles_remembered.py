@@ -113,14 +113,14 @@ SAID = (
 )
 
 
-def saved(spoiled=None, *, index=3, highest=0):
+def saved(spoiled=None, *, index=3, ahead=0):
     """Save tables as of an entry; return what is found."""
     truth, findings, disk = Truth(("n0",)), Findings(), SimDisk(SplitRng(1), host="n0")
     for number, (kind, content) in enumerate(SAID):
         truth.statements.append(Statement(number, 0, kind, content))
         truth.state_indexes.append(number)
         truth.committed.append(None)
-    SavedTables(disk, truth, findings, lambda: highest)
+    SavedTables(disk, truth, findings, lambda: ahead)
     disk.make_directories("/config")
     for name, text in TABLES.items():
         disk.replace(f"/config/{name}.json", text if name != spoiled else b"{%s}" % empty(text))
@@ -147,5 +147,5 @@ def test_a_table_that_lacks_a_change_may_not_be_saved():
 
 
 def test_tables_that_may_be_ahead_after_a_crash_are_not_judged():
-    assert saved("topics", index=3, highest=4) is None
+    assert saved("topics", index=3, ahead=4) is None
     assert saved("topics", index=9) is None  # nobody knows what that entry says
