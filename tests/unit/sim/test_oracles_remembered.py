@@ -29,7 +29,7 @@ def store(*, ends=(), spans=(), damaged=()):
 
 def replica(log):
     marks = {index: Mark(1, index * BYTES, BYTES, 0) for index in range(2, 10)}
-    return SimpleNamespace(name="n0", base=2, store=log, mark=marks.get)
+    return SimpleNamespace(name="n0", base=2, store=log, mark=marks.get, is_corrupt=False)
 
 
 def span(first, last, *, term=1, position=None):
