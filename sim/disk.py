@@ -146,8 +146,7 @@ class SimDisk(Hardware):
         self._locks: set[str] = set()
         self._synced: set[str] = set()
         """Directories whose content was synced by this process."""
-        self.on_rename: list[Callable[[str, str], None]] = []
-        """Told which file is about to get which name."""
+        self.on_rename: list[Callable[[str, str], None]] = []  # told of names
 
     # The Disk of the process
 
@@ -458,8 +457,7 @@ class SimDisk(Hardware):
 
     def durable(self, path: str) -> bytes | None:
         """Return what a small file certainly holds after a loss of power now, None if unsure."""
-        file = self.durable_file(path)
-        return None if file is None else file.content()
+        return None if (file := self.durable_file(path)) is None else file.content()
 
     def possible(self, path: str) -> list[bytes]:
         """Return what a small file may hold after a loss of power now, in the order of its age."""

@@ -91,8 +91,7 @@ class Watch:
         self.findings = Findings()
         self.replicas = {name: Replica(name, 1 << at) for at, name in enumerate(names)}
         self.truth = Truth(voters)
-        self.elections = ElectionSafety()
-        self.votes = Votes()
+        self.elections, self.votes = ElectionSafety(), Votes()
         self.elected = Elected(self.truth)
         self.amnesia = Amnesia(self.truth)
         self.tenure = Tenure(self.truth)
@@ -107,7 +106,6 @@ class Watch:
         for replica in self.replicas.values():
             replica.known = self.truth.marks
         self.invariants, self.monotonic = Invariants(), Monotonic()
-        self.remembered = Remembered()
         self.log_matching = LogMatching(self.truth, keeps_unsynced=is_sync)
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
@@ -121,7 +119,7 @@ class Watch:
         self.hand_over, self.offsets_kept = HandOver(), OffsetsKept(self.truth)
         self.manners = Manners(self.truth)
         self.flush_lag, self.hung_disk = FlushLag(), HungDisk()
-        self.fatal_failure = FatalFailure()
+        self.fatal_failure, self.remembered = FatalFailure(), Remembered()
         self.serving = Serving(self.findings)
         self.reading = Reading(self.truth, self.findings)
         self._oracles: tuple[Oracle, ...] = (
