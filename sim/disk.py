@@ -146,7 +146,7 @@ class SimDisk(Hardware):
         self._locks: set[str] = set()
         self._synced: set[str] = set()
         """Directories whose content was synced by this process."""
-        self.on_rename: list[Callable[[str, str], None]] = []  # told of names
+        self.on_rename: list[Callable[[str, str], None]] = []  # each hears source and target
 
     # The Disk of the process
 
