@@ -88,4 +88,10 @@ TRANSACTIONS_CLIENT: Final = (
             ("if link is not None:", "if False:"),
         ),
     ),
+    Mutant(
+        name="client-tx-refused-greeting-counts",
+        breaks="A heartbeat that its broker refused counts: the next half brings none.",
+        source="A review of what marks a connection as one that its broker knows.",
+        plant=patch("ledgermq.client.instance:ClientInstance.heartbeat", ("else:", "finally:")),
+    ),
 )

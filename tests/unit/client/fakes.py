@@ -182,6 +182,8 @@ class FakeBroker:
         self.commits: list[tuple[str, int, int]] = []
         self.commits_wait_for: asyncio.Event | None = None
         self.wants_heartbeats = False
+        self.refused_heartbeats = 0
+        """How many heartbeats are still to be refused."""
         """Whether it refuses commits of groups without members, as RocketMQ 5 does."""
         self.seen = asyncio.Condition()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -333,6 +335,9 @@ class FakeBroker:
     def _heartbeat(self, connection, request):
         data = msgspec.json.decode(request.body)
         self.heartbeats.append(data)
+        if self.refused_heartbeats:
+            self.refused_heartbeats -= 1
+            return make_response(request, 2, "too many requests are under way")
         for producer in data.get("producerDataSet", []):
             self.producers[producer["groupName"]] = connection
         for consumer in data.get("consumerDataSet", []):

@@ -354,6 +354,28 @@ def test_who_sends_halves_over_another_connection_is_asked_over_it():
     run(body)
 
 
+def test_a_greeting_that_is_refused_comes_again_with_the_next_half():
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        config = cluster.config(heartbeat_ms=60_000)
+        async with TransactionProducer(config, Listener(UNKNOWN)) as producer:
+            await producer.send_in_transaction(Message(TOPIC, b"1"))
+            await broker.wait_for(lambda: GROUP in broker.producers)
+            broker.producers.clear()
+            broker.refused_heartbeats = 1
+            for connection in broker.connections:
+                connection.abort("gone")
+            await until(lambda: not producer.links.addrs)
+            await producer.send_in_transaction(Message(TOPIC, b"2"))
+            await until(lambda: not broker.refused_heartbeats)
+            await until(lambda: not any(map(producer._instance._is_greeting, producer.links.addrs)))
+            assert GROUP not in broker.producers
+            await producer.send_in_transaction(Message(TOPIC, b"3"))
+            await until(lambda: GROUP in broker.producers)
+
+    run(body)
+
+
 def test_of_many_questions_some_are_asked_at_once_and_the_last_place_is_answered():
     async def body(cluster):
         broker, gate = cluster.replicas[0], asyncio.Event()
@@ -624,6 +646,10 @@ def test_the_example_keeps_its_database_and_its_messages_together(tmp_path):
         (
             ALL["client-tx-unknown-over-its-new-connection"],
             test_who_sends_halves_over_another_connection_is_asked_over_it,
+        ),
+        (
+            ALL["client-tx-refused-greeting-counts"],
+            test_a_greeting_that_is_refused_comes_again_with_the_next_half,
         ),
     ],
 )
