@@ -19,6 +19,18 @@ EXCUSES: Final = (
         ),
     ),
     Mutant(
+        name="loss-of-what-lies-anywhere",
+        breaks="Where disks were taken, a loss is excused of what others got since, at any place.",
+        source="A message that came to a place of its own was passed over by nobody.",
+        plant=patch(
+            "chaos.checker.taken:_Places.were_of_others",
+            (
+                "any(self._before[place] - {key} for place in self._now[key])",
+                "bool(self._now[key])",
+            ),
+        ),
+    ),
+    Mutant(
         name="loss-excuses-what-came-soon-after",
         breaks="What is lost of what was sent for ten seconds after disks were taken is excused.",
         source="Seen in this system: sent 2.8 s after the wipe was lifted, and lost.",

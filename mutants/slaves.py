@@ -92,7 +92,7 @@ SLAVES: Final = (
         plant=patch(
             "broker.state.own_offsets:OwnOffsets.compare",
             (
-                "if own is not None and is_as_before and own != said.get(queue_id, base):",
+                "if own is not None and is_as_before and _is_news(own, base, now):",
                 "if False:",
             ),
         ),
@@ -105,6 +105,15 @@ SLAVES: Final = (
         plant=patch(
             "broker.state.own_offsets:OwnOffsets.note_given",
             ("if one.queue_id in self._bases.get(key, {}):", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="slave-gives-older-back",
+        breaks="A slave gives its master an offset back that is before the one it has there.",
+        source="found by the simulator: a consumer that began at a slave's older offset.",
+        plant=patch(
+            "broker.state.own_offsets:_is_news",
+            ("own > now", "own != now"),
         ),
     ),
     Mutant(
@@ -126,7 +135,7 @@ SLAVES: Final = (
         source="RocketMQ ResetOffsetByTime: who moves a group has the last word.",
         plant=patch(
             "broker.state.own_offsets:OwnOffsets.compare",
-            ("is_as_before = said.get(queue_id) in {base, given, None}", "is_as_before = True"),
+            ("is_as_before = now in {base, given, None}", "is_as_before = True"),
         ),
     ),
     Mutant(

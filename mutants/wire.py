@@ -82,6 +82,15 @@ WIRE: Final = (
         ),
     ),
     Mutant(
+        name="alarm-of-the-last-group",
+        breaks="Members of a large group are told of a change once a larger one has had its rest.",
+        source="Found by reading: an alarm that is set anew is not due when it was before.",
+        plant=patch(
+            "broker.groups.notifier:Notifier.notify",
+            ("max(0, min(self._due.values()) - now_ms)", "rests_until - now_ms"),
+        ),
+    ),
+    Mutant(
         name="all-held-pulls-woken-at-once",
         breaks="A message wakes all pulls that wait for it in one turn of the loop.",
         source="80,000 held pulls: one message deposed the leader.",

@@ -2,7 +2,8 @@
 
 A message that somebody else read when the faults that took disks were over, or that all logs of a
 group hold, was not taken; nor was one that was sent later. What is passed over since its queue
-ended earlier than before (it lies where the queue had been already) is excused all the same.
+ended earlier than before (it lies where the queue had been already, or where another message was)
+is excused all the same.
 Source: spec/proof.md 4.3 (Contract).
 """
 
@@ -46,7 +47,9 @@ def not_taken(
         rows = rows.join(_held(missed, entries), "line", "left")
     else:
         rows = rows.withColumn("is_held", F.lit(col=False))
+    rows = rows.join(_displacing(context, missed, over, until), "line", "left")
     there = F.coalesce("is_read", F.lit(col=False)) | F.coalesce("is_held", F.lit(col=False))
+    there = there & ~F.coalesce("is_displacing", F.lit(col=False))
     counted = rows.agg(
         F.count_if("later").alias("later"),
         F.count_if(~F.col("later") & there).alias("elsewhere"),
@@ -62,22 +65,38 @@ def _epoch(context: Context) -> Column:
 
 def _with_ends(context: Context, missed: DataFrame) -> DataFrame:
     """Return the rows with how far their queues were seen to reach before they were sent."""
-    sends = context.sends.filter("outcome = 'ok' and t_cmp is not null")
-    given = context.deliveries.filter(on_topics(context) & ~F.col("copied"))
-    seen = [
-        rows.filter("queue_offset is not null and queue_id is not null").select(
-            "topic", _epoch(context), "queue_id", F.col(t).alias("t"),
-            F.col("queue_offset").alias("seen"),
-        )
-        for rows, t in ((sends, "t_cmp"), (given, "t_recv"))
-    ]  # fmt: skip
-    known = seen[0].unionByName(seen[1])
+    known = _seen(context).drop("msg_key", "is_given")
     known = known.join(F.broadcast(missed.select("topic").distinct()), "topic", "left_semi")
     both = missed.withColumn("t", F.col("t_inv")).unionByName(known, allowMissingColumns=True)
     # What is seen at the same moment is not seen before.
     order = by_time(_QUEUE, "t", F.desc_nulls_last("line"))
     rows = before(both, order, "reached", "max", F.col("seen"))
     return rows.filter("line is not null").drop("t", "seen")
+
+
+def _seen(context: Context) -> DataFrame:
+    """Return the places of what was acknowledged, or given to somebody, and when."""
+    sends = context.sends.filter("outcome = 'ok' and t_cmp is not null")
+    given = context.deliveries.filter(on_topics(context) & ~F.col("copied"))
+    seen = [
+        rows.filter("queue_offset is not null and queue_id is not null").select(
+            "topic", _epoch(context), "queue_id", "msg_key", F.col(t).alias("t"),
+            F.col("queue_offset").alias("seen"), F.lit(rows is given).alias("is_given"),
+        )
+        for rows, t in ((sends, "t_cmp"), (given, "t_recv"))
+    ]  # fmt: skip
+    return seen[0].unionByName(seen[1])
+
+
+def _displacing(context: Context, missed: DataFrame, over: int, until: int) -> DataFrame:
+    """Return the lines whose messages were read since where others had been seen before."""
+    known = _seen(context).filter("msg_key is not null and epoch_ is not null")
+    lines = missed.select("line", "msg_key")
+    now = known.filter(F.col("is_given") & (F.col("t") > over)).join(lines, "msg_key")
+    now = now.select("line", F.col("msg_key").alias("mine"), *_QUEUE, "seen").distinct()
+    before = known.filter(F.col("t") <= until).select("msg_key", *_QUEUE, "seen").distinct()
+    both = now.join(before, [*_QUEUE, "seen"]).filter("msg_key <> mine")
+    return both.select("line").distinct().withColumn("is_displacing", F.lit(col=True))
 
 
 def _read(context: Context, missed: DataFrame, over: int) -> DataFrame:

@@ -58,7 +58,7 @@ class Notifier:
                 self._wake(0)
         elif group not in self._due:
             self._due[group] = rests_until
-            self._wake(0 if self._left else rests_until - now_ms)
+            self._wake(0 if self._left else max(0, min(self._due.values()) - now_ms))
 
     def run(self) -> None:
         """Tell the next slice."""

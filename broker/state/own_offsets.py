@@ -50,6 +50,14 @@ class _Saved(msgspec.Struct, rename="camel"):
     """topic@group -> queue id -> the offset, and what the master had said before."""
 
 
+def _is_news(own: int, base: int | None, now: int | None) -> bool:
+    """Tell whether the master lacks an offset: it moves nobody back who committed there.
+
+    A consumer that began at the slave's older offset commits lower ones at first.
+    """
+    return own != base if now is None else own > now
+
+
 class OwnOffsets(ReplicatedTable):
     """Those of one broker. No record of the log changes it."""
 
@@ -82,10 +90,10 @@ class OwnOffsets(ReplicatedTable):
             topic, _, group = key.rpartition("@")
             for queue_id, base in list(bases.items()):
                 own = self._offsets.pending_offset(key, queue_id)
-                given = self._given.get((key, queue_id), base)
-                is_as_before = said.get(queue_id) in {base, given, None}
-                if own is not None and is_as_before and own != said.get(queue_id, base):
-                    due.append(OwnOffset(topic, group, queue_id, own, said.get(queue_id)))
+                now, given = said.get(queue_id), self._given.get((key, queue_id), base)
+                is_as_before = now in {base, given, None}
+                if own is not None and is_as_before and _is_news(own, base, now):
+                    due.append(OwnOffset(topic, group, queue_id, own, now))
                     continue
                 self._offsets.drop(key, queue_id)
                 del bases[queue_id]

@@ -6,7 +6,8 @@ were over, or all logs of a group hold it. Then no disk took it, and whoever mis
 another reason. Nor was there what was sent later.
 
 One thing disks do bring about by taking others: a queue ends earlier than it did, and groups that
-had read on pass over what is put there next (`is_passed`).
+had read on pass over what is put there next: what is sent then (`_Ends`), and what was sent before
+and comes then, since it is delayed, or was committed (`_Places`).
 
 Pure. The Spark job has code of its own. Source: spec/proof.md 4.3 (contract).
 """
@@ -32,7 +33,7 @@ def not_taken(history: History, check: str, spans: Sequence[Span]) -> str:
 
     ``spans``: when the faults were in force that took disks.
     """
-    ends, others = _Ends(history), _Others(history, spans)
+    ends, others, places = _Ends(history), _Others(history, spans), _Places(history, spans)
     begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
     later = elsewhere = 0
     for group, send in _missed(history, check):
@@ -41,7 +42,7 @@ def not_taken(history: History, check: str, spans: Sequence[Span]) -> str:
             continue
         if send["t_inv"] > end:
             later += 1
-        elif others.have(group, send):
+        elif others.have(group, send) and not places.were_of_others(send["msg_key"]):
             elsewhere += 1
     words = [f"{later} of what was sent after them"] if later else []
     words += [f"{elsewhere} that others have"] if elsewhere else []
@@ -83,21 +84,53 @@ class _Ends:
         return earlier > 0 and steps[earlier - 1][1] >= place[3]
 
 
+class _Places:
+    """Where messages were read when the faults were over, and which messages were there before."""
+
+    def __init__(self, history: History, spans: Sequence[Span]) -> None:
+        over, until = _over(spans), max(end for _, end in spans) + SETTLED_NS
+        self._now: dict[int, set[Place]] = defaultdict(set)
+        self._before: dict[Place, set[int]] = defaultdict(set)
+        for row, at in _seen(history):
+            place, key = history.place(row), row["msg_key"]
+            if place is None or key is None or at is None:
+                continue
+            if at > over and "t_recv" in row:
+                self._now[key].add(place)
+            if at <= until:
+                self._before[place].add(key)
+
+    def were_of_others(self, key: int) -> bool:
+        """Tell whether a message lies where another one was."""
+        return any(self._before[place] - {key} for place in self._now[key])
+
+
+def _over(spans: Sequence[Span]) -> int:
+    """Return when the faults were over; one without an end, as soon as its work was settled."""
+    return max(begin + SETTLED_NS if end == NEVER else end for begin, end in spans)
+
+
 def _placed(history: History) -> Iterator[tuple[Place, int]]:
     """Yield the places of what was acknowledged, or given to somebody, and when."""
-    told = [(send, send["t_cmp"]) for send in history.ok_sends]
-    told += [(row, row["t_recv"]) for row in history.placed]
-    for row, at in told:
+    for row, at in _seen(history):
         place = history.place(row)
         if place is not None and at is not None:
             yield place, at
+
+
+def _seen(history: History) -> Iterator[tuple[Row, int | None]]:
+    """Yield what was acknowledged, or given to somebody, and when."""
+    for send in history.ok_sends:
+        yield send, send["t_cmp"]
+    for row in history.placed:
+        yield row, row["t_recv"]
 
 
 class _Others:
     """Who has a message though disks are gone."""
 
     def __init__(self, history: History, spans: Sequence[Span]) -> None:
-        over = max(begin + SETTLED_NS if end == NEVER else end for begin, end in spans)
+        over = _over(spans)
         self._readers: dict[int, set[str]] = defaultdict(set)
         for row in history.placed:
             if row["msg_key"] is not None and row["t_recv"] > over:

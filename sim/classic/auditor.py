@@ -286,12 +286,16 @@ class ClassicAuditor:
     def _has_tables(self) -> bool:
         """Whether slaves have the topics and offsets of their master."""
         world = self._world
-        main = world.pair.brokers[world.master].controller
-        assert main is not None
+        controllers = {name: world.pair.brokers[name].controller for name in world.brokers()}
+        main = controllers[world.master]
+        if main is None:
+            self.stage = f"{world.master} is the master, and away"
+            return False
         wanted = dict(main.tables.offsets.rows())
-        for name in world.brokers():
-            controller = world.pair.brokers[name].controller
-            assert controller is not None
+        for name, controller in controllers.items():
+            if controller is None:
+                self.stage = f"{name} is away"
+                return False
             held = {key: rows for key, rows in controller.tables.offsets.rows() if key in wanted}
             if held != wanted:
                 self.stage = f"{name} has the offsets {held}, and not {wanted}"

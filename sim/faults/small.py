@@ -105,6 +105,7 @@ SMALL: Final = {
     "broker.offsets.moved:PERIOD_MS": 500,
     "broker.state.saver:PERIOD_MS": 200,
     "store.ha.master:CHECK_MS": 300,
+    "broker.slave_sync.service:PERIOD_MS": 500,
 }  # fmt: skip
 """By ``module:name``: how small a limit becomes."""
 

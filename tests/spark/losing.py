@@ -77,6 +77,23 @@ def passed_over(run: HistoryBuilder, messages: list[Message]) -> None:
     messages[0].send["queue_offset"] = 1
 
 
+def lost_and_had_by_others(run: HistoryBuilder, messages: list[Message]) -> None:
+    had_by_others(run, messages)
+    run.tables["deliveries"].remove(messages[3].delivery)
+
+
+def put_where_another_was(run: HistoryBuilder, messages: list[Message]) -> None:
+    """What had waited was put to the place that another one had before its disks were taken."""
+    had_by_others(run, messages)
+    run.tables["deliveries"].remove(messages[3].delivery)
+    later = run.tables["deliveries"][-1]
+    later["queue_offset"] = messages[1].delivery["queue_offset"]
+    assert (later["msg_key"], later["queue_id"]) == (
+        messages[3].key,
+        messages[1].delivery["queue_id"],
+    )
+
+
 LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "lost amid it": (None, "amid", 3, "A1"),
     "refused amid it": (refused_for_good, "amid", 3, "A27"),
@@ -86,6 +103,8 @@ LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "lost soon": (lost, "soon", 1, "A1"),
     "passed over soon": (passed_over, "soon", 3, "A1"),
     "lost before": (lost, "before", 3, "A1"),
+    "lost before, had by others": (lost_and_had_by_others, "before", 1, "A1"),
+    "put where another was": (put_where_another_was, "before", 3, "A1"),
     "lost after": (lost, "after", 1, "A1"),
     "all lost after": (all_lost, "after", 1, "A1"),
     "refused after": (refused_for_good, "after", 1, "A27"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.groups.notifier import SLICE, Notifier
+from broker.groups.notifier import MEMBER_MS, SLICE, Notifier
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import FakeClock, FakeConnection
@@ -82,3 +82,21 @@ def test_a_small_group_does_not_wait_for_the_rest_of_a_large_one_for_long() -> N
     bench.notifier.notify("small")
     bench.pass_time(5)
     assert [len(one.sent) for one in bench.groups["small"]] == [1, 1]
+
+
+def hear_beside_a_larger_group() -> list[int]:
+    """Two large groups change while they rest; the smaller one's rest is over first."""
+    bench = Bench(large=5 * SLICE, larger=50 * SLICE)
+    for group in ("large", "larger"):
+        bench.notifier.notify(group)
+        bench.pass_time(60)
+    bench.notifier.notify("large")
+    bench.notifier.notify("larger")
+    bench.pass_time(5 * SLICE * MEMBER_MS)
+    return [len(one.sent) for one in bench.groups["large"]]
+
+
+def test_a_group_does_not_wait_for_the_rest_of_a_larger_one() -> None:
+    assert hear_beside_a_larger_group() == [2] * 5 * SLICE
+    with planted(BY_TESTS["alarm-of-the-last-group"]):
+        assert hear_beside_a_larger_group() == [1] * 5 * SLICE

@@ -372,6 +372,30 @@ def test_a_master_that_died_with_what_it_was_given_gets_it_again():
     assert slave.offset() == 9
 
 
+def check_an_offset_before_the_one_at_the_master_stays_here():
+    """Somebody had come farther at the master when it went away: the slave's reader is late."""
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    master.is_away = True
+    slave.follow()
+    assert slave.own.commit("g", "orders", 0, 2)
+    assert slave.offset() == 2
+    master.is_away = False
+    slave.follow(times=2)
+    assert master.commits == []
+    assert slave.offset() == 5
+
+
+def test_an_offset_before_the_one_at_the_master_is_not_given_back():
+    check_an_offset_before_the_one_at_the_master_stays_here()
+
+
+def test_planted_return_of_older_offsets_is_found():
+    with planted(BY_TESTS["slave-gives-older-back"]), pytest.raises(AssertionError):
+        check_an_offset_before_the_one_at_the_master_stays_here()
+
+
 def check_what_was_said_at_the_master_since_then_counts():
     for said in (2, 7, 12):  # moved back, somebody began anew, somebody came farther
         master = Master()
