@@ -9,8 +9,8 @@ Rules that are not obvious: one address has one broker id at a time; only id 0 (
 changes topics; an address is removed by what it is, never by its id, since a new leader may hold
 the id by then; a leader of an older Raft term cannot take the group from one that is registered,
 and no term has two (a term is forgotten with its leader: a claim of a high one must not shut out
-the group when it is gone). Who would be displaced by a registration is told by `RouteTable.holders`: whether they live is found
-out by the caller.
+the group when it is gone). Who would be displaced by a registration is told by
+`RouteTable.holders`: whether they live is found out by the caller.
 
 Source: RouteInfoManager 4.9.7 (spec/wire.md 3.2).
 """

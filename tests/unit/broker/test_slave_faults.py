@@ -17,7 +17,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.integration.master_slave import slave_at
-from tests.unit.broker.test_slave_sync import KEY, MASTER, Master, Slave, read_tables, recorded
+from tests.unit.broker.slave_bench import KEY, MASTER, Master, Slave, read_tables, recorded
 
 
 def registered(address, ha_address):
