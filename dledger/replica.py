@@ -12,6 +12,7 @@ from dledger.core.configuration import ConfigEntry
 from dledger.core.log import RaftLog
 from dledger.core.model import LogIndex, NoopBuilder, Span, Term
 from dledger.core.raft import Raft
+from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 from dledger.core.state import RaftConfig
 from dledger.storage.files import open_segments
 from dledger.storage.log_store import LogStore
@@ -136,6 +137,7 @@ def _core_config(
         span_bytes_max=config.span_bytes_max,
         inflight_bytes_max=config.inflight_bytes_max,
         inflight_spans_max=config.inflight_spans_max,
+        snapshot_chunk_bytes=SNAPSHOT_CHUNK_BYTES,
     )
 
 

@@ -43,7 +43,7 @@ def _apply(
     head = _head(frame)
     rng = link.rng
     for rule in link.rules:
-        if head is None or not rule.matches(head[0], is_response=head[1]):
+        if head is None or not rule.matches(head[0], frame, is_response=head[1]):
             continue
         if rule.probability < 1.0 and not rng.chance(rule.probability):
             continue

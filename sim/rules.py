@@ -25,7 +25,8 @@ class FrameRule:
     """Does ``action`` to frames from ``source`` to ``target``, addresses or None for any.
 
     ``codes`` are codes of requests, None for any; ``responses`` tells whether responses are meant
-    (None: both). Delays are of the interval ``delay_ms``. ``limit`` ends it after so many frames.
+    (None: both); ``holds`` is what a frame must contain. Delays are of the interval ``delay_ms``.
+    ``limit`` ends it after so many frames.
     """
 
     action: Action
@@ -36,6 +37,7 @@ class FrameRule:
     probability: float = 1.0
     delay_ms: tuple[int, int] = (1, 100)
     limit: int | None = None
+    holds: bytes = b""
     applied: int = 0
     """Frames it was done to: the witness."""
 
@@ -43,8 +45,10 @@ class FrameRule:
         """Tell whether it is about a link."""
         return self.source in (None, source) and self.target in (None, target)
 
-    def matches(self, code: int, *, is_response: bool) -> bool:
+    def matches(self, code: int, frame: bytes, *, is_response: bool) -> bool:
         """Tell whether it is about a frame."""
+        if self.holds not in frame:
+            return False
         if self.responses is not None and self.responses is not is_response:
             return False
         if self.limit is not None and self.applied >= self.limit:

@@ -227,16 +227,28 @@ def _unheard_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
 
 
 def _lost_change(rng: SplitRng, options: Options) -> list[FaultEvent]:
-    """Return a member that joins, and one that is to leave while the leader is cut off."""
+    """Return a member that joins, and one that is to leave while the leader is cut off.
+
+    Or the others get all that the leader has but this change, until it is cut off.
+    """
     joins_ms = rng.split("joins").randint(300, 800)
     at_ms = joins_ms + rng.split("later").randint(2_500, 4_000)
     away_ms = int(options.tick_ms * options.election_ticks_max * rng.split("away").choice((2, 3)))
     asked_ms = at_ms + rng.split("asked").randint(5, 150)
-    return [
+    events = [
         _event(rng.split("add"), options, (joins_ms, 2_500), FaultKind.ADD, Role.RANDOM),
-        _event(rng.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER),
         _event(rng.split("gone"), options, (asked_ms, 50), FaultKind.REMOVE, Role.FOLLOWER),
     ]
+    if rng.split("unheard").chance(0.5):
+        unheard: dict[str, Value] = {"messages": "changes", "side": "from", "probability": 1.0}
+        cut_ms = asked_ms + rng.split("known").randint(20, 300)
+        times = (at_ms, cut_ms + away_ms - at_ms)
+        events.append(
+            _event(rng.split("drop"), options, times, FaultKind.DROP, Role.LEADER, unheard)
+        )
+        at_ms = cut_ms
+    cut = _event(rng.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER)
+    return [*events, cut]
 
 
 def _full_now_and_then(rng: SplitRng, options: Options) -> list[FaultEvent]:

@@ -17,10 +17,13 @@ MESSAGES: Final[dict[str, frozenset[int] | None]] = {
     "votes": peer_codes("PreVoteRequest", "PreVoteReply", "VoteRequest", "VoteReply"),
     "acks": peer_codes("AppendReply", "HeartbeatReply"),
     "appends": peer_codes("Append"),
+    "changes": peer_codes("Append"),
     "transfers": peer_codes("TimeoutNow"),
     "all": None,
 }
 """Codes of the messages between replicas that a fault of frames is about; None for all."""
+HOLDS: Final = {"changes": b'"voters"'}
+"""What frames of a kind contain: a change of the members is an entry with a configuration."""
 RING_BROKERS_MIN: Final = 4
 """A ring of three would cut everything off."""
 
@@ -259,11 +262,13 @@ class Frames(Effect):
         return sum(rule.applied for rule in self._rules)
 
     def _rule(self, source: str, target: str) -> FrameRule:
+        messages = self.event.text("messages", "all")
         return FrameRule(
             self.action,
             source,
             target,
-            codes=MESSAGES[self.event.text("messages", "all")],
+            codes=MESSAGES[messages],
+            holds=HOLDS.get(messages, b""),
             probability=self.event.number("probability", 1.0),
         )
 

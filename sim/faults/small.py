@@ -69,6 +69,8 @@ SMALL: Final = {
     "broker.transactions.service:TURN_MAX": 1,
     "dledger.core.replication:SPANS_PER_TURN": 1,
     "dledger.node:READIES_PER_TURN_MAX": 1,
+    "dledger.repair:SNAPSHOT_CHUNK_BYTES": 300,
+    "dledger.replica:SNAPSHOT_CHUNK_BYTES": 300,
     "dledger.repair:RUN_MAX": 2,
     "ledgermq.client.oneway:TURN_BYTES": 1,
     "ledgermq.remoting.transport.turns:BEGUN_MAX": 2,
