@@ -49,5 +49,6 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "switch-set-never-shrinks",
         "switch-surplus-not-seen",
         "switch-tail-kept",
+        "switch-unanswered-taken-for-refused",
     ),
 }

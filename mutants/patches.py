@@ -67,6 +67,7 @@ from mutants.tools import TOOLS
 from mutants.traces import TRACES
 from mutants.transactions import TRANSACTIONS
 from mutants.transactions_client import TRANSACTIONS_CLIENT
+from mutants.unheard import UNHEARD
 from mutants.unwatched import UNWATCHED
 from mutants.wire import WIRE
 from mutants.withheld import WITHHELD
@@ -170,6 +171,7 @@ _SIMULATED: Final = (
     *KINDS_FURTHER,
     *PLACES,
     *OUTLIVED,
+    *UNHEARD,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -14,6 +14,7 @@ from sim.oracles.broadcast import Broadcast
 from sim.oracles.delays import Delays, levels_of
 from sim.oracles.further import Further
 from sim.oracles.heard_ends import HeardEnds
+from sim.oracles.held_table import HeldTable
 from sim.oracles.order import Locks, Order
 from sim.oracles.retries import Retries
 from sim.oracles.transactions import Transactions
@@ -91,6 +92,7 @@ class Judges:
             self.broadcast = Broadcast(
                 truth, findings, (GROUP, TOPIC), is_first=is_first, dropped=dropped
             )
+        world.watch.on_ticks.append(HeldTable().on_tick)
         self.further = Further(truth, findings, world.record, dropped)
         self.transactions: Transactions | None = None
         if workload.transactional is not None:

@@ -40,6 +40,7 @@ from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
 from sim.oracles.forgotten import Forgotten
+from sim.oracles.heeding import Heeding
 from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
@@ -160,12 +161,14 @@ class World(Machines):
     def _follow_clients(self) -> None:
         """Have what clients do judged in their own processes."""
         findings = self.findings
-        self.record.follow = Keeping(findings, self.library.follow).follow
+        heeding = Heeding(findings)
+        self.record.follow = Keeping(findings, self.library.follow, heeding.follow).follow
         self.record.follow_consumer = Leaving(
             findings,
             Consuming(findings).follow,
             Keeping(findings).follow,
             Committing(findings).follow,
+            heeding.follow_member,
             self.ends.polls.follow,
             Beginning(self.watch.truth, findings, lambda queue: queue.broker_name == GROUP).follow,
         ).follow

@@ -105,9 +105,12 @@ SMALL: Final = {
     # Periods (ms) of work that a run of seconds would see once, or not at all.
     "broker.controller:CLIENT_SWEEP_MS": 500,
     "broker.offsets.moved:PERIOD_MS": 500,
+    "broker.slave_sync.service:PERIOD_MS": 500,
     "broker.state.saver:PERIOD_MS": 200,
     "store.ha.master:CHECK_MS": 300,
-    "broker.slave_sync.service:PERIOD_MS": 500,
+    # How long something is waited for (ms) that may take longer.
+    "broker.switch.in_sync_keeper:DECISION_MS": 500,
+    "ledgermq.client.push:SETTLE_MS": 5,
 }  # fmt: skip
 """By ``module:name``: how small a limit becomes."""
 

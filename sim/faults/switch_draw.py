@@ -40,6 +40,12 @@ BLINK_P: Final = 0.08
 """Plans with slaves that lose their power and are back at once, see `_blink`."""
 BLINK: Final = "back at once"
 """The stream that these are drawn from, behind everything else."""
+UNANSWERED_P: Final = 0.08
+"""Plans with a master that is not told what was decided, see `_unanswered`."""
+UNANSWERED: Final = "unanswered sets"
+"""The stream that these are drawn from, behind everything else."""
+DECIDED_MS: Final = 4_600
+"""A request for another set is given up before."""
 SILENT_P: Final = 0.08
 """Stories of controllers without a majority for longer than any lease."""
 SILENT_MS: Final = 8_000
@@ -70,6 +76,9 @@ def draw_switch(seed: int) -> Plan:
     blink = rng.split(BLINK)
     if blink.split("on").chance(BLINK_P) and not is_calm:
         options, events = _with_chapters(blink, options, events, _blink)
+    unanswered = rng.split(UNANSWERED)
+    if unanswered.split("on").chance(UNANSWERED_P) and not is_calm:
+        options, events = _with_chapters(unanswered, options, events, _unanswered)
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
@@ -283,6 +292,28 @@ def _blink(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
         _event(FaultKind.CRASH, Role.LEADER, dies_ms, int(switch.silence_ms * 1.5), seed + 9)
     )
     return events
+
+
+def _unanswered(rng: SplitRng, switch: Switch, at_ms: int) -> list[FaultEvent]:
+    """A master asks for a slave to be let in, and does not hear that it was; the slave is cut off.
+
+    What the master writes then must not count. It dies, and the slave may be elected.
+    """
+    seed, slave = _seed(rng), rng.split("slave").choice(switch.names)
+    away_ms = int(max(switch.behind_max_ms, 1_000) * rng.split("away").choice((1.2, 2.0)))
+    back_ms = at_ms + away_ms
+    gone_ms = back_ms + DECIDED_MS + rng.split("gone").randint(100, 1_500)
+    dies_ms = gone_ms + rng.split("dies").choice((500, 1_200, 2_500))
+    side = rng.split("side").choice(("from", "from", "both"))
+    return [
+        _event(FaultKind.ISOLATE, slave, at_ms, away_ms, seed),
+        _event(
+            FaultKind.NAMESRV_CUT, "leader", back_ms - rng.split("deaf").choice((300, 0, -200)),
+            dies_ms - back_ms + 300, seed + 1, which="all", side=side, acks=1,
+        ),
+        _event(FaultKind.ISOLATE, slave, gone_ms, dies_ms - gone_ms + 200, seed + 2),
+        _event(FaultKind.CRASH, "leader", dies_ms, switch.silence_ms * 2, seed + 3),
+    ]  # fmt: skip
 
 
 _RARE: Final = (_long_tail, _let_in_and_gone)

@@ -1,10 +1,10 @@
 """What a replica remembers of its log, so that it need not read it, is what the log says.
 
-Where entries end, the spans written last, which entries are damaged: a memory that outlives a cut
-or a trim is believed where it is used next, which may be much later, or never in a run of seconds.
-So it is compared with the bytes on the disk whenever the log was cut or begins elsewhere, and now
-and then.
-Source: `dledger.storage.log_store`; ADR 6 (spans).
+Where entries end, the spans written last, which entries are damaged, the text of all topics that is
+kept ready for name servers: a memory that outlives a cut, a trim or a snapshot is believed where it
+is used next, which may be much later, or never in a run of seconds. So it is compared with what it
+stands for whenever the log was cut or begins elsewhere, and now and then.
+Source: `dledger.storage.log_store`, `broker.state.topic_config`; ADR 6 (spans).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Remembered:
         if not replica.is_corrupt:  # of spoiled bytes the oracle may know less than the replica
             self._check_ends(replica)
             self._check_spans(replica)
+        self._check_topics(replica)
         store = replica.store
         for index in store.corruption.damaged:
             if not store.first_index <= index <= store.last_index:
@@ -77,3 +78,15 @@ class Remembered:
                 raise Violation(
                     self.name, f"{replica.name} remembers {text}, and has {mark}", node=replica.name
                 )
+
+    def _check_topics(self, replica: Replica) -> None:
+        topics = replica.controller.tables.topics
+        members = [entry.encoded for entry in topics.entries.values()]
+        kept, size = topics._encoded, sum(len(one) + 1 for one in members)
+        if topics.encoded_bytes != size or kept not in (None, b"{" + b",".join(members) + b"}"):
+            text = f"{replica.name} has {len(members)} topics of {size} bytes"
+            raise Violation(
+                self.name,
+                f"{text}, counts {topics.encoded_bytes}, and would register others",
+                node=replica.name,
+            )
