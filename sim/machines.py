@@ -35,6 +35,8 @@ _log: Final = logging.getLogger(__name__)
 NS_PER_MS: Final = 1_000_000
 RESTART_MS: Final = 1_000
 """A process that ended by itself is started again after so long, as a supervisor would."""
+BEGINS_NS: Final = 500_000_000
+"""So long the start of a process takes at most, up to where its queues agree with its log."""
 
 
 class Layout(Protocol):
@@ -73,6 +75,9 @@ class Machines(ABC):
         self._add_hosts(layout)
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
+        self.explains_start: Callable[[str], bool] = lambda _name: False
+        """Whether a process may end by itself that has just begun."""
+        self._begun_ns: dict[str, int] = {}
         """Whether the faults so far explain that the process of a host ends by itself."""
         self.exits: dict[str, int] = {}
         self._restarts = True
@@ -117,6 +122,7 @@ class Machines(ABC):
         if host.alive:
             return
         self._begins(name)
+        self._begun_ns[name] = self.loop.now_ns
         process = self.loop.boot(host)
         self._mains[process] = self.loop.spawn(process, self._main(name))
 
@@ -233,7 +239,8 @@ class Machines(ABC):
         _log.warning("event=exit host=%s code=%d why=%s", name, code, text)
         if code:
             bug = not isinstance(error, FatalError | OSError) or "bug" in text
-            if bug or not self.explains(name):
+            begins = self.loop.now_ns - self._begun_ns[name] < BEGINS_NS
+            if bug or not (self.explains(name) or (begins and self.explains_start(name))):
                 self.findings.report(
                     Violation("process death", f"{name} exits with {code}: {text}", node=name)
                 )

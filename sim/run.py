@@ -139,7 +139,7 @@ class GroupRun:
         self.record = world.record
         self.is_blocked = world.health.is_blocked
         self.nemesis = nemesis = Nemesis(world)
-        world.explains = nemesis.explains
+        world.explains, world.explains_start = nemesis.explains, nemesis.explains_start
         watch = world.watch
         watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
         watch.following.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.any_ms)

@@ -29,6 +29,7 @@ class PlainRun:
         self.record = world.record
         self.nemesis = Nemesis(world, guard)
         world.explains = self.nemesis.explains
+        world.explains_start = self.nemesis.explains_start
 
     def is_blocked(self, name: str) -> bool:
         """Whether a fault of its disk explains that a program on a host logs errors."""

@@ -140,6 +140,10 @@ class Nemesis:
         """Whether the process of a host may end by itself, because of what its disk did."""
         return name in self._stage.excused
 
+    def explains_start(self, name: str) -> bool:
+        """Likewise, of one that has just begun."""
+        return name in self._stage.excused_starts
+
     def disturbed_ms(self, now_ms: int) -> int:
         """Return when a fault that is not of clients or name servers was on, began or ended."""
         is_on = any(

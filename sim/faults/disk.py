@@ -113,13 +113,15 @@ class DiskFull(Effect):
     def apply(self) -> None:
         """Fill the disks; a process that cannot save its vote ends itself.
 
-        Where the log and the vote have room no process may end: queues wait to be written.
+        Where the log and the vote have room no process may end that runs: queues wait to be
+        written. One that begins writes zeros behind what its queues have, and needs room for that.
         """
         glob = self.event.text("glob")
         self._rules = {name: _no_room(glob) for name in self.names if glob}
         for name in self.names:
             disk = self.target.disk(name)
             if glob:
+                self.stage.excused_starts[name] = None
                 disk.add_rule(self._rules[name])
             else:
                 self.stage.excused[name] = None
@@ -130,6 +132,7 @@ class DiskFull(Effect):
         for name in self.names:
             disk = self.target.disk(name)
             if name in self._rules:
+                self.stage.excused_starts.pop(name, None)
                 disk.drop_rule(self._rules[name])
             else:
                 disk.limit(None)

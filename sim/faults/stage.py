@@ -28,6 +28,8 @@ class Stage:
         self.guard = guard
         self.excused: dict[str, None] = {}
         """Hosts whose process may end by itself."""
+        self.excused_starts: dict[str, None] = {}
+        """Those whose process may do so while it begins."""
         self._cuts: dict[Pair, list[int]] = {}
         self._delays: dict[Pair, list[Delay]] = {}
         self._leaders: list[str] = []
