@@ -30,6 +30,15 @@ KINDS_FURTHER: Final = (
         plant=patch("broker.sends.send_back:destination_of", ("level < 0 or", "level <= 0 or")),
     ),
     Mutant(
+        name="copy-of-a-client-dies-early",
+        breaks="A retry that its consumer sends itself is dead in place of its last delivery.",
+        source="handleRetryAndDLQ: the copy counts the delivery that it is for.",
+        plant=patch(
+            "broker.sends.send_back:dead_letter",
+            ("(header.reconsume_times or 0) >", "(header.reconsume_times or 0) >="),
+        ),
+    ),
+    Mutant(
         name="dead-letter-twice",
         breaks="A message that is given back for the last time is put by as two dead letters.",
         source="RocketMQ #2724; spec/proof.md A29.",

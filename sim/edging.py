@@ -56,6 +56,15 @@ def refused_p(plan: Plan) -> float:
     )
 
 
+def not_taken_back_p(plan: Plan) -> float:
+    """Return how many of the messages that are given back brokers do not take."""
+    retrying, orderly = plan.workload.retrying, plan.workload.orderly
+    return max(
+        0.0 if retrying is None else retrying.refused_p,
+        0.0 if orderly is None else orderly.refused_p,
+    )
+
+
 def due_at_once(workload: Workload) -> int:
     """Return how many messages are sent together to wait for the same moment; 0: one."""
     strain, edges = workload.strain, workload.edges

@@ -108,9 +108,9 @@ class World(Machines):
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
         self._refusals = Refusals(
-            edging.refused_p(plan),
+            (edging.refused_p(plan), edging.not_taken_back_p(plan)),
             lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
-            lambda: self.record.count("refused"),
+            self.record.count,
         )
         self._woken = Woken(self.findings, lambda: self.health.touched_ns(tuple(self.hosts)))
         self.ends = ClientEnds(self.findings, GroupKnown(self), self.library, self._woken)

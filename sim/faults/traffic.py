@@ -29,6 +29,7 @@ SHARES: Final = (0.3, 0.8)
 USUAL_MEMBERS: Final = 2
 
 
+REFUSED: Final = (0.0, 0.0, 0.3, 1.0)
 class Delayed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages that wait."""
 
@@ -70,6 +71,8 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Orderly(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    refused_p: float = 0.0
+    """How often a broker does not take back what is given back: the member sends a copy itself."""
     """Messages of one key, one after the other, consumed in that order."""
 
     share: float = 0.2
@@ -83,6 +86,8 @@ class Orderly(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Broadcast(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    refused_p: float = 0.0
+    """How often a broker does not take a dead letter: the member sends it itself."""
     """A group of which each member gets every message."""
 
     group: Membership = Membership()
@@ -163,6 +168,7 @@ def _retrying(rng: SplitRng, safety_ms: int) -> Retrying:
 
 def _orderly(rng: SplitRng, safety_ms: int) -> Orderly:
     return Orderly(
+        refused_p=rng.split("not taken back").choice(REFUSED),
         share=rng.split("share").choice(SHARES),
         group=_membership(rng.split("group"), safety_ms),
         queues=rng.split("queues").choice((1, 2, 3)),
@@ -174,6 +180,7 @@ def _orderly(rng: SplitRng, safety_ms: int) -> Orderly:
 
 def _broadcast(rng: SplitRng, safety_ms: int) -> Broadcast:
     return Broadcast(
+        refused_p=rng.split("not taken back").choice(REFUSED),
         group=_membership(rng.split("group"), safety_ms),
         start=rng.split("start").choice(("first", "last")),
         fail_p=rng.split("fails").choice((0.0, 0.1)),

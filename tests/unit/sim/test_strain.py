@@ -129,7 +129,7 @@ def test_a_put_that_is_refused_has_not_reached_the_log(is_over):
         store=SimpleNamespace(writer=SimpleNamespace(_commit_log=commit_log))
     )
     heard = []
-    Refusals(1.0, lambda: is_over, lambda: heard.append(1)).listen(controller, SplitRng(1))
+    Refusals((1.0, 0.0), lambda: is_over, heard.append).listen(controller, SplitRng(1))
     with contextlib.nullcontext() if is_over else pytest.raises(PendingFull):
         commit_log._reserve(7)
     assert log.reserve.__self__ == ([7] if is_over else [])
