@@ -17,9 +17,11 @@ from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.far import FAR_CLIENTS, draw_far_clients
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import (
+    ASKED_AGAIN,
     BEGUN_AGAIN,
     LATE_HAND_OVERS,
     MOMENTS,
+    with_asked_again,
     with_late_hand_overs,
     with_moments,
     with_starts,
@@ -147,10 +149,14 @@ def _with_more(
     events = with_corners(rng.split(CORNERS), events, options, on)
     events = with_starts(rng.split(BEGUN_AGAIN), events, options)
     events = with_late_hand_overs(rng.split(LATE_HAND_OVERS), events, options)
-    if workload.edges is None or not workload.edges.moments:
-        return events
-    copies = workload.delayed is not None or workload.transactional is not None
-    return with_moments(rng.split(MOMENTS), events, options, copies=copies)
+    if workload.edges is not None and workload.edges.moments:
+        copies = workload.delayed is not None or workload.transactional is not None
+        events = with_moments(rng.split(MOMENTS), events, options, copies=copies)
+    asked = workload.transactional
+    if asked is not None and asked.asked_again:
+        stream = rng.split(ASKED_AGAIN)
+        events = with_asked_again(stream, events, options, asked.check_ms)
+    return events
 
 
 def _with_traffic(

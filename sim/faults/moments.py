@@ -47,6 +47,8 @@ OFTEN_P: Final = 0.25
 """How probable it is, where somebody is to need a snapshot, that one needs several."""
 LATE_P: Final = 0.06
 """How probable it is that a leader hears late of its successor."""
+ASKED_AGAIN: Final = "led and asked again"
+"""The stream of leaders that lose their place while they ask, and get it back."""
 AWAY_MAX: Final = 4
 BACK_P: Final = 0.3
 """How probable it is that all begin anew soon after somebody who was away has come back."""
@@ -128,6 +130,41 @@ def with_late_hand_overs(
             ),
             _event(stream.split("asked"), options, times, FaultKind.TRANSFER, target),
         ]
+    return sorted(events + more, key=_order)
+
+
+def with_asked_again(
+    rng: SplitRng, events: list[FaultEvent], options: Options, check_ms: int
+) -> list[FaultEvent]:
+    """Return the events, and leaders that lead no more while they ask, and lead again.
+
+    What a leader has put into its log as it asks is not committed: nobody gets it, or nobody hears
+    that others have it. Nothing that it knew of that is true when it leads again.
+    """
+    more: list[FaultEvent] = []
+    at_ms = _time(rng, options)
+    for number in range(rng.split("times").randint(1, 2)):
+        stream = rng.split(f"time{number}")
+        longest_ms = options.tick_ms * options.election_ticks_max
+        # Somebody is due to be asked meanwhile.
+        away_ms = max(check_ms, int(longest_ms * stream.split("away").choice((1.5, 2.0, 3.0))))
+        if more and at_ms + away_ms + LAST_MS > options.safety_ms:
+            break
+        if stream.split("lost").chance(0.5):
+            lost: dict[str, Value] = {"messages": "appends", "side": "from", "probability": 1.0}
+            times = (at_ms - check_ms, check_ms)
+            more.append(
+                _event(stream.split("drop"), options, times, FaultKind.DROP, Role.LEADER, lost)
+            )
+        cut, back = stream.split("cut"), stream.split("back")
+        times = (at_ms, away_ms)
+        more.append(_event(cut, options, times, FaultKind.ISOLATE, Role.LEADER))
+        at_ms += away_ms + stream.split("wait").choice((20, 100, 500))
+        times = (at_ms, INSISTS_MS)
+        more.append(_event(back, options, times, FaultKind.TRANSFER, Role.EX_LEADER))
+        at_ms += INSISTS_MS + stream.split("pause").randint(0, 800)
+    if rng.split("alone").chance(ALONE_P):
+        events = [one for one in events if one.package is Package.BEHIND]
     return sorted(events + more, key=_order)
 
 

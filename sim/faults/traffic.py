@@ -6,6 +6,7 @@ Each is None in a plan that has none. Pure: values and their JSON. Source: spec/
 from typing import Annotated, Final, Literal, TypedDict
 
 import msgspec
+from msgspec import structs
 
 from sim.rng import SplitRng
 
@@ -25,11 +26,13 @@ KIND_P: Final = 0.45
 DROPS_P: Final = 0.3
 """How many of the plans in which messages wait drop logs as others do."""
 LEVELS: Final = ("1s 2s 1s 2s 3s", "1s 1s 1s 1s 1s 1s", "2s 5s 1s 1s 2s", "1s 3s")
+ASKED_AGAIN_P: Final = 0.5
+"""How many of the plans with transactions have leaders that lose their place while they ask."""
 SHARES: Final = (0.3, 0.8)
+REFUSED: Final = (0.0, 0.0, 0.3, 1.0)
 USUAL_MEMBERS: Final = 2
 
 
-REFUSED: Final = (0.0, 0.0, 0.3, 1.0)
 class Delayed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages that wait."""
 
@@ -68,11 +71,11 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Deliveries after the first one."""
     chosen_p: float = 0.2
     """How often a listener that fails says itself how long to wait, or gives the message up."""
+    refused_p: float = 0.0
+    """How often a broker does not take back what is given back: the member sends a copy itself."""
 
 
 class Orderly(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    refused_p: float = 0.0
-    """How often a broker does not take back what is given back: the member sends a copy itself."""
     """Messages of one key, one after the other, consumed in that order."""
 
     share: float = 0.2
@@ -83,11 +86,11 @@ class Orderly(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fail_p: float = 0.05
     times_max: int = -1
     """Tries after the first one, behind which a message is a dead letter; -1: without end."""
+    refused_p: float = 0.0
+    """How often a broker does not take a dead letter: the member sends it itself."""
 
 
 class Broadcast(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    refused_p: float = 0.0
-    """How often a broker does not take a dead letter: the member sends it itself."""
     """A group of which each member gets every message."""
 
     group: Membership = Membership()
@@ -110,6 +113,8 @@ class Transactional(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     check_max: Positive = 3
     immunity_s: Count = 0
     """How long nobody is to be asked, as producers say themselves; 0: they do not."""
+    asked_again: bool = False
+    """Whether leaders lose their place while they ask, and get it back."""
 
 
 class Traffic(TypedDict):
@@ -163,24 +168,24 @@ def _retrying(rng: SplitRng, safety_ms: int) -> Retrying:
         never_p=rng.split("never").choice((0.0, 0.2)),
         times_max=rng.split("times").randint(1, 3) if rng.split("only once").chance(0.8) else 0,
         chosen_p=rng.split("chosen").choice((0.0, 0.3)),
+        refused_p=rng.split("not taken back").choice(REFUSED),
     )
 
 
 def _orderly(rng: SplitRng, safety_ms: int) -> Orderly:
     return Orderly(
-        refused_p=rng.split("not taken back").choice(REFUSED),
         share=rng.split("share").choice(SHARES),
         group=_membership(rng.split("group"), safety_ms),
         queues=rng.split("queues").choice((1, 2, 3)),
         keys=rng.split("keys").randint(1, 6),
         fail_p=rng.split("fails").choice((0.0, 0.1, 0.3)),
         times_max=rng.split("times").choice((-1, -1, 0, 2)),
+        refused_p=rng.split("not taken back").choice(REFUSED),
     )
 
 
 def _broadcast(rng: SplitRng, safety_ms: int) -> Broadcast:
     return Broadcast(
-        refused_p=rng.split("not taken back").choice(REFUSED),
         group=_membership(rng.split("group"), safety_ms),
         start=rng.split("start").choice(("first", "last")),
         fail_p=rng.split("fails").choice((0.0, 0.1)),
@@ -188,7 +193,7 @@ def _broadcast(rng: SplitRng, safety_ms: int) -> Broadcast:
 
 
 def _transactional(rng: SplitRng, safety_ms: int) -> Transactional:
-    return Transactional(
+    drawn = Transactional(
         share=rng.split("share").choice(SHARES),
         group=_membership(rng.split("group"), safety_ms),
         rollback_p=rng.split("rollbacks").choice((0.2, 0.5)),
@@ -198,3 +203,7 @@ def _transactional(rng: SplitRng, safety_ms: int) -> Transactional:
         check_max=rng.split("most").choice((1, 3)),
         immunity_s=rng.split("immunity").choice((0, 0, 1, 2)),
     )
+    if not rng.split("asked again").chance(ASKED_AGAIN_P):
+        return drawn
+    # Somebody is to be asked at any time.
+    return structs.replace(drawn, share=max(SHARES), untold_p=0.8, check_ms=500, asked_again=True)
