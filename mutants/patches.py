@@ -98,8 +98,8 @@ SHOWN: Final = frozenset({
     "copy-unknown-to-followers", "delivery-a-level-early", "delivery-known-to-its-leader",
     "half-unknown-to-followers", "local-offsets-not-written",
     "offset-put-during-a-write-lost", "offsets-of-nothing", "questions-not-counted",
-    "questions-of-another-term-awaited", "queue-end-one-short", "retry-forgets-its-topic",
-    "retry-never-dead",
+    "questions-of-another-term-awaited", "queue-end-one-short",
+    "reply-to-a-connection-that-is-gone", "retry-forgets-its-topic", "retry-never-dead",
     "selected-anew-for-each-try", "stamps-fall-as-a-clock-leaps",
 })  # fmt: skip
 """Of the bugs that tests find: those that the simulator finds as well."""

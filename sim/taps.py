@@ -54,6 +54,7 @@ class Taps:
         if replica is not None and port == BROKER_PORT:
             brokers = self._watch.brokers
             far.tap = tap = self._tap(BrokerEnd(brokers, replica), far, asks=False)
+            tap.on_pushed = brokers.members(replica).replying.on_pushed
             brokers.add(replica, tap)
         elif port in {BROKER_PORT, NAMESRV_PORT} and far.process is not None:
             answers = self._ends.get(far.process.host.name)

@@ -80,6 +80,13 @@ KINDS: Final = (
         simulator="namesrv_reset", nemesis="namesrv_reset",
     ),
     FaultEntry(
+        ids=("N11",), kind="net.client_reset",
+        title="connections of a client end, and brokers hold their ends for some time more",
+        target=Target.CLIENT, witness="connections ended", undo="brokers hear of it",
+        simulator="client_reset",
+        lacks="somebody who ends a connection for the client and goes on holding it for the broker",
+    ),
+    FaultEntry(
         ids=("N6", "N7"), kind="net.delay",
         title="everything takes longer; what is lost comes later",
         target=Target.LINK, witness="frames are late by that much, as measured", undo=_HEAL,

@@ -66,6 +66,7 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.TRANSFER: cluster.Transfer,
     FaultKind.CLIENT_CRASH: process.Down,
     FaultKind.CLIENT_LEAVE: process.Stop,
+    FaultKind.CLIENT_RESET: network.ClientReset,
     FaultKind.NAMESRV_CRASH: process.Down,
     FaultKind.NAMESRV_PAUSE: process.Pause,
     FaultKind.NAMESRV_CUT: registry.NamesrvCut,

@@ -57,8 +57,15 @@ HUGE_SEGMENT_BYTES: Final = 4 << 20
 HUGE_RATE_PER_S: Final = 2.0
 EXTRA: Final = (
     Package.ALONE, Package.DERIVED, Package.BEHIND, Package.FAR, Package.CLASSIC, Package.SWITCH,
+    Package.HALF_OPEN,
 )  # fmt: skip
 """Packages that are on beside the seed's own choice."""
+HALF_OPEN: Final = "half-open connections"
+"""The stream of connections of clients that end at one end alone."""
+HALF_OPEN_P: Final = 0.08
+"""How probable they are."""
+HALF_OPEN_FURTHER_P: Final = 0.5
+"""Where clients ask each other: they are told what they wait for over such connections."""
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
 AT_ONCE_P: Final = 0.1
@@ -156,7 +163,18 @@ def _with_more(
     if asked is not None and asked.asked_again:
         stream = rng.split(ASKED_AGAIN)
         events = with_asked_again(stream, events, options, asked.check_ms)
-    return events
+    return _with_half_open(rng.split(HALF_OPEN), workload, events, options)
+
+
+def _with_half_open(
+    rng: SplitRng, workload: Workload, events: list[FaultEvent], options: Options
+) -> list[FaultEvent]:
+    """Return the events of a plan, and connections of clients that end at one end alone."""
+    often = HALF_OPEN_P if workload.further is None else HALF_OPEN_FURTHER_P
+    if not rng.split("on").chance(often):
+        return events
+    events = events + draw_package(rng.split("events"), Package.HALF_OPEN, options)
+    return sorted(events, key=lambda event: (event.at_ms, event.package.value, event.seed))
 
 
 def _with_traffic(

@@ -232,6 +232,21 @@ class Reset(Effect):
         return self.target.network.resets
 
 
+class ClientReset(Effect):
+    """Connections of a client to brokers end for the client; those hear of it later."""
+
+    def apply(self) -> None:
+        """End them; until ``late_ms`` later brokers hold what nobody reads."""
+        address, network = self.stage.address, self.target.network
+        for broker in self.target.brokers():
+            for end in network.reset_one_end(address(self.name), address(broker)):
+                self.stage.after(self.event.number("late_ms"), end.reset)
+
+    def count(self) -> float:
+        """Return how many connections were ever reset."""
+        return self.target.network.resets
+
+
 class Frames(Effect):
     """Some frames between a broker and the others are dropped, repeated, held back or changed."""
 

@@ -22,6 +22,8 @@ HOW: Final = ("crash", "pause", "cut")
 """What happens to a name server."""
 WHICH: Final = ("one", "all")
 """Name servers that a fault is about."""
+LATE_MS: Final = (900, 2_000, 4_000, 8_000)
+"""How long a broker holds a connection of which its client has no end any more."""
 CHANGING_STEPS: Final = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
 
 
@@ -211,6 +213,16 @@ def _crash_pair_at(rng: SplitRng, options: Options) -> Drawn:
     return drawn._replace(target=pair.target, params={**drawn.params, "glob": glob})
 
 
+def _half_open(role: str) -> Callable[[SplitRng, Options], Drawn]:
+    """Return a drawer for connections of which a broker holds its end for some time more."""
+
+    def draw(rng: SplitRng, _options: Options) -> Drawn:
+        late_ms = rng.split("late").choice(LATE_MS)
+        return Drawn(role, late_ms, {"late_ms": late_ms})
+
+    return draw
+
+
 _BROKER = _on_broker()
 STOPPED: Final = Recipe(FaultKind.STOP, _BROKER)
 """A broker that ends in good order."""
@@ -290,6 +302,12 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.CLIENT_CRASH, _at(Role.PRODUCER)),
         Recipe(FaultKind.CLIENT_CRASH, _at(Role.CONSUMER)),
         Recipe(FaultKind.CLIENT_LEAVE, _at(Role.CONSUMER)),
+    ),
+    Package.HALF_OPEN: (
+        Recipe(FaultKind.CLIENT_RESET, _half_open(Role.PRODUCER)),
+        Recipe(FaultKind.CLIENT_RESET, _half_open(Role.CONSUMER)),
+        Recipe(FaultKind.CLIENT_RESET, _half_open(Role.MEMBER), 2),
+        Recipe(FaultKind.CLIENT_RESET, _half_open(Role.ASKER), 4),
     ),
     Package.ALONE: (
         Recipe(FaultKind.CRASH, _at(ALONE), 3),

@@ -66,6 +66,8 @@ class Stage:
             Role.ALL: self.voters,
             Role.PRODUCER: lambda: _some([n for n in target.clients() if n.startswith("p")], rng),
             Role.CONSUMER: lambda: _some([n for n in target.clients() if n.startswith("c")], rng),
+            Role.MEMBER: lambda: _some(target.members(), rng),
+            Role.ASKER: lambda: _some([n for n in target.members() if n.startswith("x")], rng),
             Role.NAMESRV: lambda: _some(target.namesrvs(), rng),
             Role.CONTROLLER: lambda: filter(None, (target.controller(),)),
             Role.RANDOM: lambda: _some(self.voters(), rng),

@@ -15,6 +15,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Violation
+from sim.oracles.replying import Replying
 
 if TYPE_CHECKING:
     from sim.oracles.replica import Replica
@@ -55,6 +56,8 @@ class KnownMembers:
         self._silent_ns = silent_ns
         self._replica = replica
         self._polite = polite
+        self.replying = Replying(replica, silent_ns)
+        """Judges over which connections it sends replies."""
         self._groups: dict[str, dict[Tap, Member]] = defaultdict(dict)
         self._rude: set[str] = set()
         """Groups and client ids that somebody has named who may mean anything."""
@@ -67,6 +70,7 @@ class KnownMembers:
             for group in (
                 request.text("consumerGroup"), f"{PRODUCING}{request.text('producerGroup')}"
             ):  # fmt: skip
+                self.replying.on_left(tap, group)
                 member = self._groups[group].get(tap)
                 if member is not None and member.gone_ns is None:
                     member.gone_ns = request.at_ns
@@ -74,7 +78,9 @@ class KnownMembers:
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """A broker has answered. Errors: `Violation`."""
         if request.code == HEARTBEAT and answer.code == SUCCESS:
-            for group in self._groups_of(request)[1]:
+            client, groups = self._groups_of(request)
+            self.replying.on_taken(tap, client, groups, request, answer.at_ns)
+            for group in groups:
                 member = self._groups[group].get(tap)
                 if member is not None and member.heard_ns <= request.at_ns:
                     member.is_taken = True
@@ -91,6 +97,8 @@ class KnownMembers:
         if tap.other not in self._polite:
             self._rude |= {client, *groups}
             return
+        sends = [group for group in groups if group.startswith(PRODUCING)]
+        self.replying.on_heartbeat(tap, client, sends, request.at_ns)
         for group in groups:
             known = self._groups[group].get(tap)
             if known is None or known.gone_ns is not None or known.client != client:

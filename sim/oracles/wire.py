@@ -129,6 +129,8 @@ class Tap:
         self._asks = asks
         self.pushed: dict[tuple[int, str], int] = {}
         """Of a broker's own requests, by code and group: when the last one passed this end."""
+        self.on_pushed: Callable[[Tap, Said], None] | None = None
+        """Hears of them, too."""
         self._rest = {True: b"", False: b""}
         """By whether it leaves: the beginning of a frame that is not whole yet."""
         self._is_blind = False
@@ -200,6 +202,8 @@ class Tap:
         if is_answer == (leaves is self._asks):
             if not is_answer:
                 self.pushed[said.code, said.text("consumerGroup")] = said.at_ns
+                if self.on_pushed is not None:
+                    self.on_pushed(self, said)
             return  # what the other side asks of this one, or an answer to that
         if not is_answer:
             said.asker = self.end.local[0] if leaves else self.other
