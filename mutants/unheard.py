@@ -54,4 +54,35 @@ UNHEARD: Final = (
         source="RocketMQ RebalancePushImpl.removeUnnecessaryMessageQueue: tryLock for a second.",
         plant=patch("ledgermq.client.orderly:OrderlyService.settle", ("not running", "True")),
     ),
+    Mutant(
+        name="wish-cleared-afterwards",
+        breaks="A consumer forgets a wish to rebalance that comes while it rebalances.",
+        source="RocketMQ RebalanceService.wakeup, ServiceThread.waitForRunning.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._rebalance_loop",
+            ("self._wanted.clear()", "pass"),
+            (
+                "balanced = await self._rebalance()",
+                "balanced = await self._rebalance(); self._wanted.clear()",
+            ),
+        ),
+    ),
+    Mutant(
+        name="older-answer-about-a-broker",
+        breaks="A slow answer about one topic overwrites what a later one said of its brokers.",
+        source="docs/client.md (routes): the answer that was asked for last counts.",
+        plant=patch(
+            "ledgermq.client.route:RouteCache._store",
+            ("if route.t_fetched_ns >= self._told_ns.get(name, 0)", "if True"),
+        ),
+    ),
+    Mutant(
+        name="kept-for-later-counts-as-done",
+        breaks="A message that nobody took back is committed while it waits to be tried again.",
+        source="RocketMQ ConsumeMessageConcurrentlyService.processConsumeResult: msgBackFailed.",
+        plant=patch(
+            "ledgermq.client.consume:ConsumeService._hand_back",
+            ("kept.append(message)", "kept.append(message); process_queue.finish([message])"),
+        ),
+    ),
 )

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.state.topic_config import TopicTable
 from dledger.codec.properties import Checkpoint, encode_checkpoint, encode_mark
+from ledgermq.remoting.protocol.bodies import TopicConfig
 from sim.disk import SimDisk
 from sim.oracles.base import Findings, Violation
 from sim.oracles.durable import Durable
@@ -27,9 +29,13 @@ def store(*, ends=(), spans=(), damaged=()):
     )  # fmt: skip
 
 
-def replica(log):
+def replica(log, topics=None):
     marks = {index: Mark(1, index * BYTES, BYTES, 0) for index in range(2, 10)}
-    return SimpleNamespace(name="n0", base=2, store=log, mark=marks.get, is_corrupt=False)
+    tables = SimpleNamespace(topics=topics or TopicTable((), 0))
+    return SimpleNamespace(
+        name="n0", base=2, store=log, mark=marks.get, is_corrupt=False,
+        controller=SimpleNamespace(tables=tables),
+    )  # fmt: skip
 
 
 def span(first, last, *, term=1, position=None):
@@ -58,6 +64,24 @@ def test_what_is_remembered_is_what_the_log_says(log, is_sound):
         oracle.on_change(one, CUT)
     else:
         with pytest.raises(Violation):
+            oracle.on_change(one, CUT)
+
+
+@pytest.mark.parametrize(
+    ("kept", "counted", "is_sound"),
+    [(None, 0, True), (True, 0, True), (b"{}", 0, False), (None, 1, False)],
+)
+def test_the_text_of_topics_is_that_of_the_table(kept, counted, is_sound):
+    topics = TopicTable((TopicConfig(topic_name="orders"),), 0)
+    topics.encode()
+    topics._encoded = topics._encoded if kept is True else kept
+    topics.encoded_bytes += counted
+    oracle, one = Remembered(), replica(store(), topics)
+    oracle.on_boot(one)
+    if is_sound:
+        oracle.on_change(one, CUT)
+    else:
+        with pytest.raises(Violation, match="topics"):
             oracle.on_change(one, CUT)
 
 
