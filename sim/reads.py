@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MS_PER_S: Final = 1000
 FOUND_MAX: Final = 64
-HELD_MS_MAX: Final = 58_000
+HELD_MS_MAX: Final = 40_000
 """A lock that is taken last is given back before a run has to be at rest; others run out."""
 RENEW_MS: Final = 3_000
 RENEWALS_MAX: Final = 3
