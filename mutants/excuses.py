@@ -25,7 +25,7 @@ EXCUSES: Final = (
         plant=patch(
             "chaos.checker.taken:_Places.were_of_others",
             (
-                "any(self._before[place] - {key} for place in self._now[key])",
+                "any(self._was_of_another(place, key) for place in self._now[key])",
                 "bool(self._now[key])",
             ),
         ),

@@ -75,10 +75,10 @@ class Machines(ABC):
         self._add_hosts(layout)
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
-        self.explains_start: Callable[[str], bool] = lambda _name: False
-        """Whether a process may end by itself that has just begun."""
-        self._begun_ns: dict[str, int] = {}
         """Whether the faults so far explain that the process of a host ends by itself."""
+        self.explains_start: Callable[[str], bool] = lambda _name: False
+        """Likewise, of one that has just begun."""
+        self._begun_ns: dict[str, int] = {}
         self.exits: dict[str, int] = {}
         self._restarts = True
         self.loop.on_exit = self._on_exit

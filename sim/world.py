@@ -47,6 +47,7 @@ from sim.oracles.library import Library
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
+from sim.oracles.refusing import Refusing
 from sim.oracles.saved_tables import SavedTables
 from sim.oracles.watch import Watch
 from sim.oracles.wire import Listeners
@@ -168,6 +169,7 @@ class World(Machines):
             Consuming(findings).follow,
             Keeping(findings).follow,
             Committing(findings).follow,
+            Refusing(findings).follow,
             heeding.follow_member,
             self.ends.polls.follow,
             Beginning(self.watch.truth, findings, lambda queue: queue.broker_name == GROUP).follow,

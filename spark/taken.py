@@ -47,7 +47,7 @@ def not_taken(
         rows = rows.join(_held(missed, entries), "line", "left")
     else:
         rows = rows.withColumn("is_held", F.lit(col=False))
-    rows = rows.join(_displacing(context, missed, over, until), "line", "left")
+    rows = rows.join(_displacing(context, missed, over, end), "line", "left")
     there = F.coalesce("is_read", F.lit(col=False)) | F.coalesce("is_held", F.lit(col=False))
     there = there & ~F.coalesce("is_displacing", F.lit(col=False))
     counted = rows.agg(
@@ -88,14 +88,17 @@ def _seen(context: Context) -> DataFrame:
     return seen[0].unionByName(seen[1])
 
 
-def _displacing(context: Context, missed: DataFrame, over: int, until: int) -> DataFrame:
-    """Return the lines whose messages were read since where others had been seen before."""
+def _displacing(context: Context, missed: DataFrame, over: int, end: int) -> DataFrame:
+    """Return the lines of what had waited and was read since where others had been seen before."""
+    waiting = context.sends.filter("kind in ('delay', 'txn')").select("msg_key").distinct()
+    lines = missed.select("line", "msg_key").join(waiting, "msg_key", "left_semi")
     known = _seen(context).filter("msg_key is not null and epoch_ is not null")
-    lines = missed.select("line", "msg_key")
     now = known.filter(F.col("is_given") & (F.col("t") > over)).join(lines, "msg_key")
-    now = now.select("line", F.col("msg_key").alias("mine"), *_QUEUE, "seen").distinct()
-    before = known.filter(F.col("t") <= until).select("msg_key", *_QUEUE, "seen").distinct()
-    both = now.join(before, [*_QUEUE, "seen"]).filter("msg_key <> mine")
+    now = now.select("line", "msg_key", *_QUEUE, "seen").distinct()
+    firsts = known.groupBy("msg_key", *_QUEUE, "seen").agg(F.min("t").alias("first"))
+    mine = now.join(firsts, ["msg_key", *_QUEUE, "seen"]).withColumnRenamed("first", "mine")
+    others = firsts.filter(F.col("first") <= end).withColumnRenamed("msg_key", "other")
+    both = mine.join(others, [*_QUEUE, "seen"]).filter("other <> msg_key and first < mine")
     return both.select("line").distinct().withColumn("is_displacing", F.lit(col=True))
 
 

@@ -2,7 +2,8 @@
 
 Consumers commit to a slave while their master is gone. When it is back, it has older offsets; the
 slave keeps the newer ones until the master says something else than it said before: then somebody
-has committed there, or an administrator has moved the group, and that counts. One that has no
+has committed there, or an administrator has moved the group, and that counts. Nor is one given back
+that is before the master's: who sets a group back does so at the master. One that has no
 offset any more lost it when it died. Meanwhile the slave gives them back to the master. RocketMQ's
 slave overwrites them with what the master says.
 
@@ -85,6 +86,7 @@ class OwnOffsets(ReplicatedTable):
     def compare(self, told: OffsetMap) -> list[OwnOffset]:
         """Forget what the master has by now or knows better; return what it should be given."""
         due: list[OwnOffset] = []
+        behind: list[OwnOffset] = []
         for key, bases in list(self._bases.items()):
             said = told.get(key, {})
             topic, _, group = key.rpartition("@")
@@ -95,12 +97,16 @@ class OwnOffsets(ReplicatedTable):
                 if own is not None and is_as_before and _is_news(own, base, now):
                     due.append(OwnOffset(topic, group, queue_id, own, now))
                     continue
+                if own is not None and now is not None and own < now:
+                    behind.append(OwnOffset(topic, group, queue_id, own, now))
                 self._offsets.drop(key, queue_id)
                 del bases[queue_id]
                 self._given.pop((key, queue_id), None)
                 self.changes += 1
             if not bases:
                 del self._bases[key]
+        if behind:
+            _log.info("event=offsets_behind_the_masters count=%d first=%s", len(behind), behind[0])
         return due
 
     def note_given(self, one: OwnOffset) -> None:

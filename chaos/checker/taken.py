@@ -20,6 +20,7 @@ from typing import Final
 from chaos.catalogue.contracts import SETTLED_NS
 from chaos.checker.messages import sort_absent, where_found
 from chaos.checker.model import History, Place, Result, Row
+from chaos.checker.sends import WAITS
 from chaos.checker.transactions import decisions, missed_commits
 
 NEVER: Final = 1 << 62
@@ -85,24 +86,37 @@ class _Ends:
 
 
 class _Places:
-    """Where messages were read when the faults were over, and which messages were there before."""
+    """Where what had waited was read when the faults were over, and what was there before.
+
+    What is delayed, and a half that is committed, is put into its queue later than it is sent, and
+    again by whoever takes over without what was taken. What was seen elsewhere first says nothing.
+    """
 
     def __init__(self, history: History, spans: Sequence[Span]) -> None:
-        over, until = _over(spans), max(end for _, end in spans) + SETTLED_NS
+        self._history = history
+        self._end = max(end for _, end in spans)
         self._now: dict[int, set[Place]] = defaultdict(set)
-        self._before: dict[Place, set[int]] = defaultdict(set)
+        self._first: dict[Place, dict[int, int]] = defaultdict(dict)
+        """When each message was seen first at a place."""
+        over = _over(spans)
         for row, at in _seen(history):
             place, key = history.place(row), row["msg_key"]
             if place is None or key is None or at is None:
                 continue
             if at > over and "t_recv" in row:
                 self._now[key].add(place)
-            if at <= until:
-                self._before[place].add(key)
+            self._first[place][key] = min(at, self._first[place].get(key, at))
 
     def were_of_others(self, key: int) -> bool:
-        """Tell whether a message lies where another one was."""
-        return any(self._before[place] - {key} for place in self._now[key])
+        """Tell whether a message that had waited lies where another one was."""
+        if not any(send.get("kind") in WAITS for send in self._history.by_key[key]):
+            return False
+        return any(self._was_of_another(place, key) for place in self._now[key])
+
+    def _was_of_another(self, place: Place, key: int) -> bool:
+        """Tell whether another one was seen there before, while faults could still take it."""
+        first = self._first[place]
+        return any(at < first[key] and at <= self._end for one, at in first.items() if one != key)
 
 
 def _over(spans: Sequence[Span]) -> int:

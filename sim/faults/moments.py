@@ -266,7 +266,7 @@ def _unheard_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
 def _lost_change(rng: SplitRng, options: Options) -> list[FaultEvent]:
     """Return a member that joins, and one that is to leave while the leader is cut off.
 
-    Or the others get all that the leader has but this change, until it is cut off.
+    Or the others get neither this change nor what is behind it, until the leader is cut off.
     """
     joins_ms = rng.split("joins").randint(300, 800)
     at_ms = joins_ms + rng.split("later").randint(2_500, 4_000)

@@ -11,6 +11,7 @@ from typing import Final
 from sim.faults.stage import Effect, Pair, both
 from sim.link import Delay
 from sim.rules import Action, FrameRule, peer_codes
+from sim.transport import SimTransport
 
 MESSAGES: Final[dict[str, frozenset[int] | None]] = {
     "heartbeats": peer_codes("Heartbeat"),
@@ -222,29 +223,41 @@ class SlowLinks(Effect):
 class Reset(Effect):
     """All connections between a broker and the other brokers end."""
 
+    _ended = 0
+
     def apply(self) -> None:
         """End them."""
-        for other in self.others():
-            self.target.network.reset(self.stage.address(self.name), self.stage.address(other))
+        here = self.stage.address(self.name)
+        others = [self.stage.address(other) for other in self.others()]
+        self._ended = sum(self.target.network.reset(here, other) for other in others)
 
     def count(self) -> float:
-        """Return how many connections were ever reset."""
-        return self.target.network.resets
+        """Return how many connections were ended."""
+        return self._ended
 
 
 class ClientReset(Effect):
     """Connections of a client to brokers end for the client; those hear of it later."""
 
+    _ends: Sequence[SimTransport] = ()
+    """The ends that brokers hold on to."""
+
     def apply(self) -> None:
         """End them; until ``late_ms`` later brokers hold what nobody reads."""
-        address, network = self.stage.address, self.target.network
-        for broker in self.target.brokers():
-            for end in network.reset_one_end(address(self.name), address(broker)):
-                self.stage.after(self.event.number("late_ms"), end.reset)
+        here, network = self.stage.address(self.name), self.target.network
+        brokers = map(self.stage.address, self.target.brokers())
+        self._ends = [end for one in brokers for end in network.reset_one_end(here, one)]
+        for end in self._ends:
+            self.stage.after(self.event.number("late_ms"), end.reset)
+
+    def undo(self) -> None:
+        """Have brokers hear of it that have not."""
+        for end in self._ends:
+            end.reset()
 
     def count(self) -> float:
-        """Return how many connections were ever reset."""
-        return self.target.network.resets
+        """Return how many connections were ended."""
+        return len(self._ends)
 
 
 class Frames(Effect):

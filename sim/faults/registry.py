@@ -68,20 +68,24 @@ class NamesrvDelay(RegistryLinks):
 class NamesrvReset(RegistryLinks):
     """Connections between a broker and name servers end."""
 
+    _ended = 0
+
     def apply(self) -> None:
         """End them; with ``late_ms``, at the broker first, and so much later at the other end."""
         late_ms = self.event.number("late_ms")
         address, network = self.stage.address, self.target.network
         for a, b in self.links():
             if not late_ms:
-                network.reset(address(a), address(b))
+                self._ended += network.reset(address(a), address(b))
             elif a == self.name:
-                for end in network.reset_one_end(address(a), address(b)):
+                ends = network.reset_one_end(address(a), address(b))
+                self._ended += len(ends)
+                for end in ends:
                     self.stage.after(late_ms, end.reset)
 
     def count(self) -> float:
-        """Return how many connections were ever reset."""
-        return self.target.network.resets
+        """Return how many connections were ended."""
+        return self._ended
 
 
 class NamesrvTurn(Down):

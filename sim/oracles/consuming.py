@@ -2,8 +2,6 @@
 
 Looked at in the consumer itself, where the cause of a second time is known: it gave the queue back
 and took it again, the listener failed, or a broker called its offset illegal. Nothing else is one.
-Nor is a message done with that its listener has refused: not before its broker has taken it back,
-or the listener has taken it after all.
 Source: spec/proof.md 3.3 (A9, A10: redeliveries without a cause); RocketMQ ProcessQueue.isDropped.
 """
 
@@ -14,15 +12,12 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.client import ConsumeContext, ConsumeStatus
-from ledgermq.client.consume import ConsumeService
 from sim.oracles.base import Findings, Violation
 
 if TYPE_CHECKING:
     from ledgermq.client import MessageExt, MessageQueue, PushConsumer
-    from ledgermq.client.process_queue import ProcessQueue
 
 AGAIN: Final = "A10 handed out again without a cause"
-REFUSED: Final = "A27 done with, and neither consumed nor given back"
 GIVEN_BACK: Final = "A10 handed out from a queue that was given back"
 
 
@@ -51,12 +46,6 @@ class Member:
         assignment._take = self._checked_take  # type: ignore[method-assign]  # to listen to it
         assignment._release = self._checked_release  # type: ignore[method-assign]  # likewise
         service._listener = self._checked_listener
-        self._refused: dict[tuple[ProcessQueue, int], set[int]] = defaultdict(set)
-        """Offsets that the listener has refused and no broker has, by queue and era."""
-        self._given_back: dict[tuple[ProcessQueue, int], set[int]] = defaultdict(set)
-        """Those that a broker has taken back, likewise."""
-        self._send_back = service._send_back
-        service._send_back = self._noted_send_back
 
     async def _checked_take(self, queue: MessageQueue) -> bool:
         self._held.add(queue)
@@ -86,51 +75,15 @@ class Member:
         queue = context.queue
         if queue not in self._held:
             self._report(GIVEN_BACK, queue, messages[0].queue_offset)
-        held = self._push.assignment._held.get(queue)
-        if held is not None:
-            given_back = self._given_back[held.process_queue, held.process_queue.era]
-            for message in messages:
-                if message.queue_offset in given_back:
-                    self._report(AGAIN, queue, message.queue_offset)
         done = self._done[queue]  # what was under way before the queue was taken anew is no cause
-        try:
-            outcome = self._listener(messages, context)
-            status = await outcome if isawaitable(outcome) else outcome
-        except Exception:
-            self._note_status(queue, messages, ConsumeStatus.RECONSUME_LATER)
-            raise
-        self._note_status(queue, messages, status)
+        outcome = self._listener(messages, context)
+        status = await outcome if isawaitable(outcome) else outcome
         if status is ConsumeStatus.CONSUME_SUCCESS:
             for message in messages:
                 if message.queue_offset in done:
                     self._report(AGAIN, queue, message.queue_offset)
                 done.add(message.queue_offset)
         return status
-
-    def _note_status(
-        self, queue: MessageQueue, messages: list[MessageExt], status: ConsumeStatus
-    ) -> None:
-        held = self._push.assignment._held.get(queue)
-        if held is None:
-            return
-        one, offsets = held.process_queue, {message.queue_offset for message in messages}
-        refused = self._refused[one, one.era]
-        if status is ConsumeStatus.CONSUME_SUCCESS:
-            refused -= offsets
-        else:
-            refused |= offsets
-        up_to = one.maybe_commit_offset()
-        passed = [] if up_to is None else [offset for offset in refused - offsets if offset < up_to]
-        if passed and isinstance(self._push.service, ConsumeService):
-            self._report(REFUSED, queue, min(passed))
-
-    async def _noted_send_back(
-        self, process_queue: ProcessQueue, message: MessageExt, delay_level: int
-    ) -> None:
-        era, offset = process_queue.era, message.queue_offset
-        await self._send_back(process_queue, message, delay_level)
-        self._refused[process_queue, era].discard(offset)
-        self._given_back[process_queue, era].add(offset)
 
     def _report(self, oracle: str, queue: MessageQueue, offset: int) -> None:
         text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}@{offset}"

@@ -84,14 +84,43 @@ def lost_and_had_by_others(run: HistoryBuilder, messages: list[Message]) -> None
 
 def put_where_another_was(run: HistoryBuilder, messages: list[Message]) -> None:
     """What had waited was put to the place that another one had before its disks were taken."""
-    had_by_others(run, messages)
-    run.tables["deliveries"].remove(messages[3].delivery)
+    plain_where_another_was(run, messages)
+    wait(run, messages[3])
+
+
+def plain_where_another_was(run: HistoryBuilder, messages: list[Message]) -> None:
+    """The same of a message that nothing keeps waiting: it was at its place before."""
+    lost_and_had_by_others(run, messages)
     later = run.tables["deliveries"][-1]
-    later["queue_offset"] = messages[1].delivery["queue_offset"]
-    assert (later["msg_key"], later["queue_id"]) == (
-        messages[3].key,
-        messages[1].delivery["queue_id"],
-    )
+    assert later["msg_key"] == messages[3].key
+    later["queue_offset"] = neighbour(messages).send["queue_offset"]
+
+
+def another_came_there_later(run: HistoryBuilder, messages: list[Message]) -> None:
+    """What had waited was put to a place of its own; another one was seen there since."""
+    other = neighbour(messages)
+    lost_and_had_by_others(run, messages)
+    wait(run, messages[3])
+    run.clock += 100 * MS
+    row = run.tables["deliveries"][-1]
+    run.deliver(other, grp="shipping", consumer="s0", generation=3)
+    run.tables["deliveries"][-1]["queue_offset"] = row["queue_offset"]
+
+
+def neighbour(messages: list[Message]) -> Message:
+    """Return a message before the fourth in its queue."""
+    queue_id = messages[3].send["queue_id"]
+    return next(one for one in messages[:3] if one.send["queue_id"] == queue_id)
+
+
+def wait(run: HistoryBuilder, message: Message) -> None:
+    """Have a message been delayed until it was read last: nobody had it before."""
+    rows = run.tables["deliveries"]
+    for row in [row for row in rows if row["msg_key"] == message.key][:-1]:
+        rows.remove(row)
+    (last,) = (row for row in rows if row["msg_key"] == message.key)
+    waited_ms = (last["t_recv"] - message.send["t_cmp"]) // MS
+    message.send.update(kind="delay", delay_ms=waited_ms, queue_id=None, queue_offset=None)
 
 
 LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
@@ -105,6 +134,8 @@ LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "lost before": (lost, "before", 3, "A1"),
     "lost before, had by others": (lost_and_had_by_others, "before", 1, "A1"),
     "put where another was": (put_where_another_was, "before", 3, "A1"),
+    "put where another came later": (another_came_there_later, "before", 1, "A1"),
+    "plain where another was": (plain_where_another_was, "before", 1, "A1"),
     "lost after": (lost, "after", 1, "A1"),
     "all lost after": (all_lost, "after", 1, "A1"),
     "refused after": (refused_for_good, "after", 1, "A27"),

@@ -281,8 +281,10 @@ def check_an_offset_before_the_one_at_the_master_stays_here():
     assert slave.offset() == 5
 
 
-def test_an_offset_before_the_one_at_the_master_is_not_given_back():
+def test_an_offset_before_the_one_at_the_master_is_not_given_back(caplog):
+    caplog.set_level("INFO")
     check_an_offset_before_the_one_at_the_master_stays_here()
+    assert caplog.text.count("event=offsets_behind_the_masters count=1") == 1
 
 
 def test_planted_return_of_older_offsets_is_found():

@@ -26,7 +26,7 @@ def test_only_what_disks_can_have_taken_is_excused(name, tmp_path):
         ("lost soon", "loss-excuses-what-came-soon-after"),
         ("lost amid it, had by others", "loss-of-what-others-have"),
         ("lost amid it, on all logs", "loss-of-what-others-have"),
-        ("lost before, had by others", "loss-of-what-lies-anywhere"),
+        ("put where another came later", "loss-of-what-lies-anywhere"),
     ],
 )
 def test_an_excuse_without_end_is_found_out(name, bug, tmp_path):

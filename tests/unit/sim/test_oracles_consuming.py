@@ -8,12 +8,11 @@ import pytest
 
 from dledger.core.model import Role
 from ledgermq.client import ConsumeContext, ConsumeStatus, MessageQueue
-from ledgermq.client.consume import ConsumeService
 from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
 from namesrv.route_table import Registration, RouteTable
 from sim.context import CURRENT
 from sim.oracles.base import Findings, Violation
-from sim.oracles.consuming import AGAIN, GIVEN_BACK, REFUSED, Consuming
+from sim.oracles.consuming import AGAIN, GIVEN_BACK, Consuming
 from sim.oracles.healthy import CALM_NS, Healthy
 from sim.oracles.replica import Change
 from sim.oracles.routes import GONE_NS, check_gone, missing
@@ -23,23 +22,6 @@ from sim.oracles.truth import Truth
 QUEUE = MessageQueue("orders", "b", 0)
 
 
-class Service(ConsumeService):
-    """What calls the listener, without what it does with the result."""
-
-    def __init__(self, listener, send_back):
-        self._listener, self._send_back = listener, send_back
-
-
-class Queue:
-    """A queue of which ``up_to`` may be committed."""
-
-    era = 0
-    up_to = None
-
-    def maybe_commit_offset(self):
-        return self.up_to
-
-
 class Push:
     """A consumer that does as it is told."""
 
@@ -47,20 +29,16 @@ class Push:
 
     def __init__(self):
         self.assignment = SimpleNamespace(_take=self.take, _release=self.release, _held={})
-        self.service = Service(self.listen, self.give_back)
-        self.queue = Queue()
+        self.service = SimpleNamespace(_listener=self.listen)
         self.status = ConsumeStatus.CONSUME_SUCCESS
         self.findings = Findings()
         Consuming(self.findings).follow(self)
 
     async def take(self, queue):
         self.assignment._held[queue] = SimpleNamespace(
-            puller=SimpleNamespace(_on_illegal_offset=self.jump), process_queue=self.queue
+            puller=SimpleNamespace(_on_illegal_offset=self.jump)
         )
         return True
-
-    async def give_back(self, process_queue, message, delay_level):
-        pass
 
     async def release(self, queue):
         del self.assignment._held[queue]
@@ -134,52 +112,6 @@ def test_a_queue_that_was_given_back_is_not_handed_out():
     push.do("_take")
     push.do("_release")
     assert push.hand_out(1) == GIVEN_BACK
-
-
-@pytest.mark.parametrize("how", ["says so", "raises"])
-@pytest.mark.parametrize(
-    ("after", "up_to", "oracle"),
-    [
-        ("nothing", 1, None),
-        ("nothing", 2, REFUSED),
-        ("taken back", 2, None),
-        ("taken after all", 2, None),
-        ("begun anew", 2, None),
-    ],
-)
-def test_what_was_refused_is_committed_past_when_somebody_has_it(how, after, up_to, oracle):
-    push = Push()
-    push.do("_take")
-    if how == "raises":
-
-        def fail(_messages, _context):
-            raise ValueError("cannot")
-
-        inner, push.service._listener.__self__._listener = push.listen, fail
-        with pytest.raises(ValueError, match="cannot"):
-            push.hand_out(1)
-        push.service._listener.__self__._listener = inner
-    else:
-        push.status = ConsumeStatus.RECONSUME_LATER
-        push.hand_out(1)
-        push.status = ConsumeStatus.CONSUME_SUCCESS
-    if after == "taken back":
-        asyncio.run(push.service._send_back(push.queue, SimpleNamespace(queue_offset=1), 0))
-    elif after == "taken after all":
-        push.hand_out(1)
-    elif after == "begun anew":
-        push.queue.era = 1
-    push.queue.up_to = up_to
-    assert push.hand_out(5) == oracle
-
-
-def test_what_was_given_back_is_handed_out_no_more():
-    push = Push()
-    push.do("_take")
-    asyncio.run(push.service._send_back(push.queue, SimpleNamespace(queue_offset=1), 0))
-    assert push.hand_out(2) is None
-    push.status = ConsumeStatus.RECONSUME_LATER
-    assert push.hand_out(1) == AGAIN
 
 
 def table(addr="n0:1", term=3, queues=4):
