@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 RARE: Final = frozenset({
     "cut-configuration-kept", "equal-tail-deleted", "hung-disk-not-noticed",
-    "provisional-offsets-kept", "removed-leader-counts-itself", "stale-acknowledgement-counted",
+    "removed-leader-counts-itself", "stale-acknowledgement-counted",
     "stale-vote-counted",
 })  # fmt: skip
 """What some plan showed once, and no plan that has been tried since the draws changed."""
@@ -97,7 +97,8 @@ SHOWN: Final = frozenset({
     "client-revoked-queue-pulled", "client-sets-host-bits", "client-tx-failed-listener-commits",
     "copy-unknown-to-followers", "delivery-a-level-early", "delivery-known-to-its-leader",
     "half-unknown-to-followers", "local-offsets-not-written",
-    "offset-put-during-a-write-lost", "offsets-of-nothing", "questions-not-counted",
+    "offset-put-during-a-write-lost", "offsets-of-nothing",
+    "older-route-believed", "questions-not-counted",
     "questions-of-another-term-awaited", "queue-end-one-short",
     "reply-to-a-connection-that-is-gone", "retry-forgets-its-topic", "retry-never-dead",
     "selected-anew-for-each-try", "stamps-fall-as-a-clock-leaps",

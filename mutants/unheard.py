@@ -1,8 +1,8 @@
 """Planted bugs of what nobody hears, or what is held on to for a moment too long.
 
 Each needs two things at once that seldom meet: a change that no other member gets, and the end of
-its leader; a disk without room, and several messages that come due; a listener that outlasts the
-wait for it.
+its leader; topics that are new, and a snapshot; a wish, and a rebalance that is under way; a
+message that was refused, and a broker that does not take it back.
 """
 
 from __future__ import annotations
@@ -28,33 +28,6 @@ UNHEARD: Final = (
         ),
     ),
     Mutant(
-        name="level-resumes-at-the-last",
-        breaks="Where several messages of a level were refused, all but the last are passed over.",
-        source="A disk without room as several messages come due.",
-        plant=patch(
-            "broker.delays.service:DelayedDelivery._go_back",
-            ("min(level.next_offset, offset)", "offset"),
-        ),
-    ),
-    Mutant(
-        name="places-counted-on-from-what-was-cut",
-        breaks="Who leads again numbers the messages of a queue on from what it lost meanwhile.",
-        source="Raft 5.3; a leader that is cut off, and elected once more.",
-        plant=patch(
-            "store.write.commit_log:CommitLog.become_writable",
-            (
-                "queue.next_offset = queue.max_offset",
-                "queue.next_offset = max(queue.next_offset, queue.max_offset)",
-            ),
-        ),
-    ),
-    Mutant(
-        name="given-away-after-a-while",
-        breaks="A queue in order is given to the next member while a listener still works on it.",
-        source="RocketMQ RebalancePushImpl.removeUnnecessaryMessageQueue: tryLock for a second.",
-        plant=patch("ledgermq.client.orderly:OrderlyService.settle", ("not running", "True")),
-    ),
-    Mutant(
         name="wish-cleared-afterwards",
         breaks="A consumer forgets a wish to rebalance that comes while it rebalances.",
         source="RocketMQ RebalanceService.wakeup, ServiceThread.waitForRunning.",
@@ -65,15 +38,6 @@ UNHEARD: Final = (
                 "balanced = await self._rebalance()",
                 "balanced = await self._rebalance(); self._wanted.clear()",
             ),
-        ),
-    ),
-    Mutant(
-        name="older-answer-about-a-broker",
-        breaks="A slow answer about one topic overwrites what a later one said of its brokers.",
-        source="docs/client.md (routes): the answer that was asked for last counts.",
-        plant=patch(
-            "ledgermq.client.route:RouteCache._store",
-            ("if route.t_fetched_ns >= self._told_ns.get(name, 0)", "if True"),
         ),
     ),
     Mutant(

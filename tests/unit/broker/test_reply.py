@@ -15,7 +15,7 @@ from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RequestTimeout
-from mutants.patches import BY_TESTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore, free_room, request
@@ -305,7 +305,7 @@ def test_an_address_leaves_room_for_the_others() -> None:
     ("mutant", "check"),
     [
         (BY_TESTS["replies-without-shares"], replies_of_an_address_that_has_much),
-        (BY_TESTS["reply-to-a-connection-that-is-gone"], last_connection_gets_it),
+        (MUTANTS["reply-to-a-connection-that-is-gone"], last_connection_gets_it),
         (BY_TESTS["replies-without-room"], replies_that_nobody_takes),
     ],
 )

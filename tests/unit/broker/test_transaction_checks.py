@@ -23,7 +23,7 @@ from broker.transactions.table import HalfTable
 from broker.transactions.takeover import HALF_TOPIC, take_over
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.runtime.disk import RealDisk
-from mutants.patches import BY_TESTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.transactions import (
@@ -215,7 +215,7 @@ def test_who_leads_again_asks_again(leader: Replica) -> None:
 
 
 def test_a_planted_wait_for_another_term_is_found_here(leader: Replica) -> None:
-    with planted(BY_TESTS["questions-of-another-term-awaited"]):
+    with planted(MUTANTS["questions-of-another-term-awaited"]):
         assert asked_by_who_leads_again(leader) == 0
 
 

@@ -13,7 +13,7 @@ from ledgermq.remoting.protocol.bodies import BrokerData, QueueData, TopicRouteD
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import ConnectFailed
 from ledgermq.runtime.clock import SystemClock
-from mutants.patches import BY_TESTS
+from mutants.patches import MUTANTS
 from mutants.planting import planted
 
 
@@ -187,7 +187,7 @@ def test_an_older_answer_of_another_topic_does_not_bring_the_former_leader_back(
         return known
 
     assert asyncio.run(main()) == "new:1"
-    with planted(BY_TESTS["older-route-believed"]):
+    with planted(MUTANTS["older-route-believed"]):
         assert asyncio.run(main()) == "old:1"
 
 

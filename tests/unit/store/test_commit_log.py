@@ -4,7 +4,7 @@ import pytest
 
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import decode_record
-from mutants.patches import BY_TESTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.layout import STATE_TOPIC
 from store.origins import origin_of
@@ -202,7 +202,7 @@ def test_provisional_queue_offsets_are_dropped_with_the_leadership(world):
 
 
 def test_planted_offsets_of_a_lost_leadership_are_seen(world):
-    with planted(BY_TESTS["provisional-offsets-kept"]), pytest.raises(AssertionError):
+    with planted(MUTANTS["provisional-offsets-kept"]), pytest.raises(AssertionError):
         test_provisional_queue_offsets_are_dropped_with_the_leadership(world)
 
 
