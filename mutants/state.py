@@ -11,6 +11,18 @@ from mutants.planting import Mutant, patch
 
 STATE: Final = (
     Mutant(
+        name="refused-amid-a-hand-over",
+        breaks="Offsets that are put while a hand-over comes to nothing are replicated never.",
+        source="found by the simulator: seed 504; the leader goes on, and what it was told waits.",
+        plant=patch(
+            "broker.offsets.replication:OffsetReplicator._settled",
+            (
+                "if status is not PutStatus.OK:",
+                "if status not in (PutStatus.OK, PutStatus.NOT_LEADER, PutStatus.UNKNOWN):",
+            ),
+        ),
+    ),
+    Mutant(
         name="unbounded-entry",
         breaks="A leader appends an entry that is larger than a frame between members.",
         source="Seen in this system: one request left a group without a leader for good.",

@@ -93,6 +93,7 @@ class OffsetReplicator(LeaderService):
         return True
 
     def _settled(self, payload: bytes, status: PutStatus) -> None:
-        # With the leadership the pending offsets are gone; anything else is tried again.
-        if status not in (PutStatus.OK, PutStatus.NOT_LEADER, PutStatus.UNKNOWN):
+        # With the leadership the pending offsets go, and this changes nothing. Who keeps it tries
+        # again: a hand-over that comes to nothing refuses proposals as if the leader were none.
+        if status is not PutStatus.OK:
             self._offsets.give_back(payload)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
 import pytest
 
 from broker.limits import STATE_ENTRY_BYTES_MAX
+from broker.offsets.replication import OffsetReplicator
 from broker.state.consumer_offset import OFFSET_MAX, ConsumerOffsetTable
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -169,6 +177,36 @@ def test_a_refused_proposal_is_due_again(table: ConsumerOffsetTable) -> None:
     table.take_proposals()
     table.give_back(payload)
     assert table.take_proposals() == [b'{"T@g":{"0":5}}']
+
+
+def due_after(table: ConsumerOffsetTable, status: PutStatus) -> list[bytes]:
+    """Propose an offset, end that so, and return what is proposed next."""
+    settled: list[Callable[[PutStatus], None]] = []
+    log = SimpleNamespace(
+        writable=True, propose_state=lambda _kind, _payload, done: settled.append(done)
+    )
+    replicator = OffsetReplicator(table, log, lambda _name, _run: SimpleNamespace(set=bool))
+    table.commit("g", "T", 0, 5)
+    replicator.tick()
+    (done,) = settled
+    done(status)
+    return table.take_proposals()
+
+
+@pytest.mark.parametrize("status", sorted(set(PutStatus) - {PutStatus.OK}, key=str))
+def test_what_was_not_put_is_due_again_as_long_as_its_leader_leads(
+    table: ConsumerOffsetTable, status: PutStatus
+) -> None:
+    """A hand-over that comes to nothing refuses what is put meanwhile: the leader goes on."""
+    assert due_after(table, status) == [b'{"T@g":{"0":5}}']
+    table.drop_pending()
+    table.give_back(b'{"T@g":{"0":5}}')
+    assert table.take_proposals() == []
+
+
+def test_planted_loss_in_a_hand_over_that_fails_is_found(table: ConsumerOffsetTable) -> None:
+    with planted(BY_TESTS["refused-amid-a-hand-over"]), pytest.raises(AssertionError):
+        test_what_was_not_put_is_due_again_as_long_as_its_leader_leads(table, PutStatus.NOT_LEADER)
 
 
 def test_a_repeated_commit_of_the_applied_offset_costs_nothing(table: ConsumerOffsetTable) -> None:
