@@ -17,7 +17,7 @@ STATE: Final = (
         plant=patch(
             "broker.offsets.replication:OffsetReplicator._settled",
             (
-                "if status is not PutStatus.OK:",
+                "if status not in (PutStatus.OK, PutStatus.UNKNOWN):",
                 "if status not in (PutStatus.OK, PutStatus.NOT_LEADER, PutStatus.UNKNOWN):",
             ),
         ),

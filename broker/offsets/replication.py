@@ -93,7 +93,8 @@ class OffsetReplicator(LeaderService):
         return True
 
     def _settled(self, payload: bytes, status: PutStatus) -> None:
-        # With the leadership the pending offsets go, and this changes nothing. Who keeps it tries
-        # again: a hand-over that comes to nothing refuses proposals as if the leader were none.
-        if status is not PutStatus.OK:
+        # Of what nobody knows the outcome, the leadership is gone, and the pending offsets with it.
+        # Where it is kept, they are put again: also what was refused as if this were no leader, for
+        # a hand-over that comes to nothing does that.
+        if status not in (PutStatus.OK, PutStatus.UNKNOWN):
             self._offsets.give_back(payload)
