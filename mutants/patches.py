@@ -99,7 +99,7 @@ SHOWN: Final = frozenset({
     "half-unknown-to-followers", "local-offsets-not-written",
     "offset-put-during-a-write-lost", "offsets-of-nothing",
     "older-route-believed", "questions-not-counted",
-    "questions-of-another-term-awaited", "queue-end-one-short",
+    "questions-of-another-term-awaited", "queue-end-one-short", "refused-amid-a-hand-over",
     "reply-to-a-connection-that-is-gone", "retry-forgets-its-topic", "retry-never-dead",
     "selected-anew-for-each-try", "stamps-fall-as-a-clock-leaps",
 })  # fmt: skip

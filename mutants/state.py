@@ -12,8 +12,8 @@ from mutants.planting import Mutant, patch
 STATE: Final = (
     Mutant(
         name="refused-amid-a-hand-over",
-        breaks="Offsets that are put while a hand-over comes to nothing are replicated never.",
-        source="found by the simulator: seed 504; the leader goes on, and what it was told waits.",
+        breaks="Offsets that are refused during a hand-over that fails are never replicated.",
+        source="found by the simulator; the leader goes on, and has these in memory alone.",
         plant=patch(
             "broker.offsets.replication:OffsetReplicator._settled",
             (

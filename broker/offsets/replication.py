@@ -93,8 +93,8 @@ class OffsetReplicator(LeaderService):
         return True
 
     def _settled(self, payload: bytes, status: PutStatus) -> None:
-        # Of what nobody knows the outcome, the leadership is gone, and the pending offsets with it.
-        # Where it is kept, they are put again: also what was refused as if this were no leader, for
-        # a hand-over that comes to nothing does that.
+        # An unknown outcome means that the leadership is gone, and the pending offsets with it.
+        # All else is put again. A leader that hands over refuses as if it were none, and goes on
+        # to lead if the hand-over fails.
         if status not in (PutStatus.OK, PutStatus.UNKNOWN):
             self._offsets.give_back(payload)

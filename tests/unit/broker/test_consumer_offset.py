@@ -10,7 +10,7 @@ import pytest
 from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.offsets.replication import OffsetReplicator
 from broker.state.consumer_offset import OFFSET_MAX, ConsumerOffsetTable
-from mutants.patches import BY_TESTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import PutStatus
 
@@ -207,7 +207,7 @@ def test_what_was_not_put_is_due_again_as_long_as_its_leader_leads(
 
 
 def test_planted_loss_in_a_hand_over_that_fails_is_found(table: ConsumerOffsetTable) -> None:
-    with planted(BY_TESTS["refused-amid-a-hand-over"]), pytest.raises(AssertionError):
+    with planted(MUTANTS["refused-amid-a-hand-over"]), pytest.raises(AssertionError):
         test_what_was_not_put_is_due_again_as_long_as_its_leader_leads(table, PutStatus.NOT_LEADER)
 
 
