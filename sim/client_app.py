@@ -115,6 +115,10 @@ class ClientApp:
         """Whether it has operations under way, or to begin."""
         return bool(self._tasks) or not self._all_begun
 
+    @property
+    def _grown(self) -> int:
+        return self._workload.queues + QUEUES_MORE
+
     async def run(self, operations: Sequence[Op]) -> None:
         """Carry out operations at their times."""
         config = self._config
@@ -184,7 +188,8 @@ class ClientApp:
                 if self._validators.brokers > 1:  # one that came later is not on the topic's route
                     await self._producer.routes.refresh(self._config.default_topic)
                 with contextlib.suppress(NoPermission):  # it has grown: who takes queues away signs
-                    await self._producer.create_topic(topic, count)
+                    grown = topic == TOPIC and self._record.has_grown
+                    await self._producer.create_topic(topic, self._grown if grown else count)
                 queues = await self._producer.fetch_publish_queues(topic)
             except RemotingError:
                 queues = []
@@ -208,7 +213,8 @@ class ClientApp:
                 case Kind.CANCEL:
                     await self._send_and_cancel(op)
                 case Kind.GROW:
-                    await self._producer.create_topic(TOPIC, self._workload.queues + QUEUES_MORE)
+                    self._record.has_grown = True
+                    await self._producer.create_topic(TOPIC, self._grown)
                 case _:
                     await self._reads.perform(op)
         except RemotingError:

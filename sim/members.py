@@ -335,12 +335,15 @@ class BroadcastApp(MemberApp):
         self, messages: list[MessageExt], context: ConsumeContext
     ) -> ConsumeStatus:  # fmt: skip
         """Take messages; what it fails for does not come again."""
+        is_known = self._validators.is_known(context.queue)
+        places = [((one.topic, one.queue_id), one.queue_offset) for one in messages if is_known]
+        for place in places:
+            self._oracle.on_handed(self.name, *place)
         chance = await self._work(context, messages[0])
         for message in messages:
             self._note(message, context)
-            if self._validators.is_known(context.queue):
-                place = (message.topic, message.queue_id)
-                self._oracle.on_taken(self.name, place, message.queue_offset)
+        for place in places:
+            self._oracle.on_taken(self.name, *place)
         self._validators.record.count("broadcast", len(messages))
         if chance < self._settings.fail_p:
             return ConsumeStatus.RECONSUME_LATER

@@ -41,6 +41,8 @@ class Record:
         """Whether messages are sent with tags."""
         self.is_rich = False
         """Whether they have several keys, and properties of their user's."""
+        self.has_grown = False
+        """Whether somebody has asked for more queues of the topic: who begins anew takes none away."""
 
     def follow_workload(self, workload: Workload) -> None:
         """Take what messages look like."""

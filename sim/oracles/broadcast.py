@@ -55,10 +55,18 @@ class Broadcast:
         """The last of each queue in this life."""
         self._life: dict[str, dict[Queue, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
         """By member and queue: when each was taken first in this life."""
+        self._first: dict[str, dict[Queue, int]] = defaultdict(dict)
+        """The lowest of each queue that its listener has begun with in this life."""
         self._written: dict[str, dict[Queue, int]] = {}
         """What was on the disk when the life before ended in good order."""
         self._loose: set[tuple[str, Queue]] = set()
         """Who was killed before it can have written where it begins."""
+
+    @guarded
+    def on_handed(self, member: str, queue: Queue, offset: int) -> None:
+        """A member's listener begins with a message, which may take it long."""
+        first = self._first[member]
+        first[queue] = min(offset, first.get(queue, offset))
 
     @guarded
     def on_taken(self, member: str, queue: Queue, offset: int) -> None:
@@ -78,6 +86,7 @@ class Broadcast:
         """A member has stopped in good order, with this file on its disk."""
         written = self._read(content)
         self._life.pop(member, None)
+        self._first.pop(member, None)
         for queue, offset in self._hand.pop(member, {}).items():
             if written.get(queue, 0) <= offset:
                 text = f"{member} stops after {queue}@{offset}, its file has {written.get(queue)}"
@@ -96,9 +105,9 @@ class Broadcast:
         """A member was killed, with this file on its disk: what it took long before is in it."""
         self._hand.pop(member, None)
         now_ns = self._truth.now_ns()
-        written = self._read(content)
+        written, begun = self._read(content), self._first.pop(member, {})
         for queue, taken in self._life.pop(member, {}).items():
-            wanted = first = min(taken)
+            wanted = first = begun[queue]
             while now_ns - taken.get(wanted, now_ns) >= WRITTEN_NS:
                 wanted += 1
             if wanted > first and written.get(queue, 0) < wanted:

@@ -31,6 +31,7 @@ class One(Log):
 
     def hand(self, *offsets):
         for offset in offsets:
+            self.oracle.on_handed("v0", QUEUE, offset)
             self.oracle.on_taken("v0", QUEUE, offset)
         return self
 
@@ -118,6 +119,15 @@ def test_what_was_taken_behind_a_gap_need_not_be_written():
     one = One().hand(0, 2)
     one.now_ns += WRITTEN_NS
     one.oracle.on_killed("v0", file(1))
+    assert one.findings.first is None
+
+
+def test_what_was_taken_behind_one_that_takes_long_need_not_be_written():
+    one = One()
+    one.oracle.on_handed("v0", QUEUE, 0)
+    one.hand(1)
+    one.now_ns += WRITTEN_NS
+    one.oracle.on_killed("v0", file(0))
     assert one.findings.first is None
 
 
