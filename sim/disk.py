@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 from ledgermq.runtime.disk import (
     NO_SPACE,
@@ -33,17 +33,9 @@ from sim.disk_hardware import Hardware, Trace
 from sim.disk_rules import Op
 from sim.inode import BLOCK_BITS, Inode, PowerLossMode
 from sim.names import DIRECTORY, MISSING, Directory, Names, parent
+from sim.power import PowerLoss, Standing
 
 CAPACITY_BYTES: Final = 1 << 40
-
-
-class PowerLoss(NamedTuple):
-    """What a loss of power met."""
-
-    changes: int
-    """Unsynced changes of bytes."""
-    entries: int
-    """Unsynced operations on directories."""
 
 
 class SimFile:
@@ -418,6 +410,8 @@ class SimDisk(Hardware):
             mode: what becomes of unsynced changes.
             seed: of the choice among them; the disk's own chance if there is none.
         """
+        if self._standing is not None and self._standing.life + 1 >= self.life:
+            self._standing.take_back()  # nobody has lived here since
         self.crash()
         self._boots += 1
         random = self._damage_random if seed is None else Random(seed)
@@ -426,6 +420,9 @@ class SimDisk(Hardware):
         changes = sum(inode.lose_power(mode, random) for inode in inodes)
         self._note_damage(f"power_loss_{mode.value}", "", changes, entries)
         return PowerLoss(changes, entries)
+
+    def _stand_still(self) -> None:
+        self._standing = Standing(self._names, self.life)
 
     def boot_id(self) -> str:
         """Return which time with power this is; see `ledgermq.runtime.disk.Disk.boot_id`."""

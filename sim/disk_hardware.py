@@ -7,14 +7,18 @@ Source: spec/proof.md D2-D7, P5.
 """
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from ledgermq.runtime.disk import NO_SPACE, Buffer
 from ledgermq.runtime.rng import Rng
 from sim.context import CURRENT, SimCrash
 from sim.disk_rules import Action, Latency, Op, Rule
+
+if TYPE_CHECKING:
+    from sim.power import Standing
 
 SYNC_LATENCY: Final = Latency(100_000, 2_000_000)
 """Of a sync of data or of a directory, by default; everything else takes no time."""
@@ -36,7 +40,7 @@ class Trace(Protocol):
         ...
 
 
-class Hardware:
+class Hardware(ABC):
     """The part of a disk that may be slow, hang, fail, or be where the process ends."""
 
     def __init__(self, rng: Rng, trace: Trace | None, host: str) -> None:
@@ -62,6 +66,8 @@ class Hardware:
         """How often a fault has changed what lies here: flipped bits, lost power, lost files."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
+        self._standing: Standing | None = None
+        """Since when it does."""
         self._hung: list[Callable[[], None]] = []
         """Syncs that hang, of calls that are no thread's."""
         self._crashed = False
@@ -82,7 +88,7 @@ class Hardware:
             self._rules.remove(rule)
         self._watch()
         if not any(one.action is Action.HANG for one in self._rules):
-            self.blocked = False
+            self.blocked, self._standing = False, None
             hung, self._hung = self._hung, []
             for sync in hung:
                 sync()
@@ -150,9 +156,15 @@ class Hardware:
         if process is not None and process.settling is not None:
             process.gate_shut = True
             return
+        if not self.blocked:
+            self._stand_still()
         self.blocked = True
         if self.on_block is not None:
             self.on_block()
+
+    @abstractmethod
+    def _stand_still(self) -> None:
+        """Remember what was done before this moment."""
 
     def _meet(self, op: Op, path: str) -> bool:
         """Apply the rules before a step; returns whether it is to have no effect (a lie)."""

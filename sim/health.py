@@ -224,12 +224,16 @@ class Health:
         """Return since when no fault has touched a machine, with some time to settle."""
         return self.touched_ns((name,)) + SETTLED_NS
 
-    def calm_since_ns(self, name: str) -> int | None:
-        """Return since when a leader has led and nothing has happened, None if it does not lead."""
+    def calm_since_ns(self, name: str, *, clients: bool = False) -> int | None:
+        """Return since when a leader has led and nothing has happened, None if it does not lead.
+
+        ``clients``: whether nothing has happened to them, either.
+        """
         since_ns = self._world.watch.healthy.led_since_ns(name)
         if since_ns is None or self._world.plan.options.preferred:
             return None
-        touched_ns = self.touched_ns((*self._world.watch.replicas, *self.servers))
+        names = self._world.hosts if clients else (*self._world.watch.replicas, *self.servers)
+        touched_ns = self.touched_ns(tuple(names))
         calm_ns = touched_ns + SETTLED_NS if touched_ns else 0
         return max(since_ns + ELECTED_NS, calm_ns)
 

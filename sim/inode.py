@@ -177,6 +177,13 @@ class Inode:
 
     # Loss of power
 
+    def take_back(self, mark: int) -> None:
+        """Undo all but the first ``mark`` changes that were ever made, as if they were not."""
+        while self.journal and self.journal[-1].number >= mark:
+            change = self.journal.pop()
+            self.data[change.offset : change.offset + len(change.before)] = change.before
+            self.size = change.size_before
+
     def lose_power(self, mode: PowerLossMode, random: Random) -> int:
         """Become what the disk has after a loss of power; returns how many changes were at stake.
 

@@ -137,6 +137,13 @@ class Names:
         ]
         self._durable.clear()
 
+    def take_back(self, mark: int) -> None:
+        """Undo all but the first ``mark`` operations, as if nobody had made them."""
+        while self._unsynced and self._unsynced[-1].number >= mark:
+            for path, before, _ in reversed(self._unsynced.pop().changes):
+                self._name(path, before)
+        self._durable.clear()
+
     def lose_power(self, mode: PowerLossMode, random: Random) -> int:
         """Keep what the disk has: no unsynced operation, the first ones, or any of them."""
         unsynced = self._unsynced

@@ -42,7 +42,7 @@ class Record:
         self.is_rich = False
         """Whether they have several keys, and properties of their user's."""
         self.has_grown = False
-        """Whether somebody has asked for more queues of the topic: who begins anew takes none away."""
+        """Whether the topic was to have more queues: who begins anew takes none away."""
 
     def follow_workload(self, workload: Workload) -> None:
         """Take what messages look like."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from sim.disk_rules import Action, Op, Rule
-from sim.faults.stage import Effect
+from sim.faults.plan import FaultEvent
+from sim.faults.stage import Effect, Stage
 from sim.inode import PowerLossMode
 
 POLL_MS = 50
@@ -23,14 +24,26 @@ class Down(Effect):
     gracefully = False
     ended = 0
 
+    def __init__(self, stage: Stage, event: FaultEvent, names: tuple[str, ...]) -> None:
+        super().__init__(stage, event, names)
+        self.asked: dict[str, int] = {}
+        """Which life of each was asked to end, and may take its time."""
+
     def apply(self) -> None:
         """End them."""
         for name in self.names:
             self.ended += self.target.host(name).alive
             if self.gracefully:
-                self.target.stop(name)
+                self.ask(name)
             else:
                 self.target.crash(name)
+
+    def ask(self, name: str) -> None:
+        """Ask a process to end, if one runs."""
+        host = self.target.host(name)
+        if host.alive:
+            self.asked[name] = host.incarnation
+            self.target.stop(name)
 
     def undo(self) -> None:
         """Start them again; one that is still about to stop is started later."""
@@ -42,9 +55,10 @@ class Down(Effect):
         return self.ended
 
     def _start(self, name: str, tries: int = STOP_TRIES) -> None:
-        if not self.target.host(name).alive:
+        host = self.target.host(name)
+        if not host.alive:
             self.target.start(name)
-        elif self.gracefully and tries:
+        elif self.asked.get(name) == host.incarnation and tries:
             self.stage.after(STOP_POLL_MS, lambda: self._start(name, tries - 1))
 
 
@@ -97,7 +111,7 @@ class StopAnd(Stop):
         elif "power" in then:
             self.target.power_loss(self.name, PowerLossMode.LOST)
         else:
-            self.target.stop(self.name)
+            self.ask(self.name)
         self._left -= 1
         self._later(self.event.number("down_ms", 100), self._again)
 

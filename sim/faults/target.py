@@ -19,6 +19,8 @@ class Machine(Protocol):
     name: str
     address: str
     clock: "SimClock"
+    incarnation: int
+    """Rises with each life of its process."""
 
     @property
     def alive(self) -> bool:

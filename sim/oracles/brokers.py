@@ -82,7 +82,7 @@ class Asked(NamedTuple):
     first_index: int
     commit_index: int
     """What it knew in this life to be committed: who has just started has heard of nobody."""
-    led: bool
+    led: bool  # or had not told its broker yet that it does no more
 
 
 class Brokers:
@@ -170,7 +170,7 @@ class Brokers:
             replica.now_ms(),
             replica.store.first_index,
             replica.state.log.commit_index,
-            replica.state.role is LEADER,
+            replica.state.role is LEADER or replica.controller.store.writer.writable,
         )
         if request.asker not in self._polite:
             return

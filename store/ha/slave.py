@@ -22,6 +22,8 @@ from store.ha.config import HaConfig
 from store.ha.intake import DiskFull, Diverged, Intake
 from store.ha.slave_log import SlaveLog
 
+TICK_MS_MAX: Final = 500
+"""So often it is looked whether a report is due, or a master silent."""
 CONNECT_S: Final = 3.0
 MASTER_ID: Final = "0"
 """What a master is called where it proves itself with a shared key."""
@@ -129,6 +131,13 @@ class MasterLink(asyncio.Protocol):
             self.report(is_due=True)  # before, a second report would confirm what was not compared
         if not self.is_verified and now_ms - self._opened_ms > 2 * config.heartbeat_ms:
             self._slave.on_nothing(self._intake.first_report)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return when to call `pass_time` again: a master counts on reports that come on time."""
+        heartbeat_ms = self._slave.config.heartbeat_ms
+        until_report_ms = self._said_ms + heartbeat_ms - now_ms
+        due_ms = until_report_ms if self.is_verified else heartbeat_ms
+        return max(1, min(due_ms, TICK_MS_MAX))
 
     def close(self) -> None:
         """Close at once."""
@@ -256,7 +265,7 @@ class HaSlave:
             link.close()
         while not link.lost.is_set():
             try:
-                async with timeout(min(self.config.heartbeat_ms, 500) / 1000):
+                async with timeout(link.wait_ms(self.clock.monotonic_ms()) / 1000):
                     await link.lost.wait()
             except TimeoutError:
                 link.pass_time(self.clock.monotonic_ms())

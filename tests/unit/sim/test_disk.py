@@ -412,6 +412,36 @@ def test_hung_sync_of_the_loop_holds_the_process_and_takes_effect_when_healed(pr
     disk.drop_rule(rule)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("mode", [PowerLossMode.TORN, PowerLossMode.REORDERED])
+def test_what_comes_after_a_call_that_hangs_was_never_done_if_the_power_goes(disk, mode, seed):
+    file, other = disk.open("/r/f", size=SIZE), disk.open("/r/g", size=SIZE)
+    disk.sync_all("/r")
+    rule = disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
+    file.pwrite(0, [b"a"])
+    file.fdatasync()
+    other.pwrite(0, [b"says that it is synced"])
+    disk.replace("/r/h", b"likewise")
+    disk.crash()
+    disk.power_loss(mode, seed)
+    assert disk.nonzero_end("/r/g") == 0
+    assert "/r/h" not in disk.paths()
+    disk.drop_rule(rule)
+
+
+def test_what_a_later_process_wrote_was_done_though_one_before_stood_still(disk):
+    file = disk.open("/r/f", size=SIZE)
+    rule = disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
+    file.fdatasync()
+    disk.crash()
+    disk.drop_rule(rule)
+    disk.open("/r/f", size=SIZE).pwrite(0, [b"a"])
+    disk.sync_all("/r")
+    disk.crash()
+    disk.power_loss(PowerLossMode.LOST)
+    assert disk.nonzero_end("/r/f") == 1
+
+
 def test_process_killed_while_the_disk_hangs_leaves_its_sync_undone(disk):
     file = disk.open("/r/f", size=SIZE)
     file.pwrite(0, [b"a"])

@@ -89,7 +89,7 @@ class Broker:
             mark=lambda index: Mark(1, 1000 * index, 0, index),
             entry_bytes=lambda mark: entries[mark.crc],
             controller=SimpleNamespace(
-                store=SimpleNamespace(writable=False),
+                store=SimpleNamespace(writer=SimpleNamespace(writable=False)),
                 tables=SimpleNamespace(
                     consumers=SimpleNamespace(groups=list),
                     topics=SimpleNamespace(get=lambda _topic: True),
@@ -295,6 +295,21 @@ def test_an_offset_that_nobody_committed_is_not_told(group, offset, is_sound):
     else:
         with pytest.raises(Violation):
             broker.say(0, {"offset": str(offset)})
+
+
+@pytest.mark.parametrize(("writable", "is_sound"), [(False, False), (True, True)])
+def test_who_follows_tells_what_its_log_says_once_its_broker_knows_that_it_does(writable, is_sound):
+    broker = Broker()
+    broker.replica.state.role = Role.FOLLOWER
+    broker.replica.controller.store.writer.writable = writable
+    broker.model.offsets = {"orders@g": {0: 2}}
+    broker.hear(15, {"consumerGroup": "g", **QUEUE, "commitOffset": "3"})
+    broker.hear(14, {"consumerGroup": "g", **QUEUE})
+    if is_sound:
+        broker.say(0, {"offset": "3"})
+    else:
+        with pytest.raises(Violation, match="the log has 2"):
+            broker.say(0, {"offset": "3"})
 
 
 def test_a_client_commits_no_offset_that_cannot_be():

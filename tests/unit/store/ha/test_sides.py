@@ -29,7 +29,7 @@ from store.ha.intake import DiskFull, Diverged, Intake
 from store.ha.master import HaMaster, SlaveLink
 from store.ha.master_log import MasterLog
 from store.ha.recent import RECENT_BYTES_MAX, Recent
-from store.ha.slave import RETRY_MS_MAX, HaSlave, MasterLink
+from store.ha.slave import RETRY_MS_MAX, TICK_MS_MAX, HaSlave, MasterLink
 from store.ha.slave_log import SlaveLog
 from store.limits import HA_COMPLAINTS_MAX, HA_REPORTS_BYTES_MAX, HA_SLAVES_MAX
 from store.plain.config import PlainLogConfig
@@ -302,6 +302,24 @@ def test_a_slave_reports_nothing_more_before_it_has_compared(tmp_path: Path) -> 
         link.data_received(encode_header(len(one), len(data) - len(one)) + data[len(one) :])
         link.pass_time(SystemClock().monotonic_ms() + 6_000)
         assert wire.sent == b"".join(map(encode_report, (len(one), len(data), len(data))))
+
+    log_worker(main)
+
+
+def test_a_slave_that_gets_nothing_reports_when_it_is_time_and_not_a_look_later(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        _, link, wire = followed(slave_log(tmp_path))
+        link.data_received(encode_header(0, 0))
+        said_ms, period_ms = SystemClock().monotonic_ms(), HaConfig().heartbeat_ms
+        assert link.wait_ms(said_ms) == TICK_MS_MAX
+        assert 0 < link.wait_ms(said_ms + period_ms - 50) <= 50
+        assert link.wait_ms(said_ms + 2 * period_ms) == 1
+        sent = len(wire.sent)
+        link.pass_time(said_ms + period_ms)
+        assert len(wire.sent) > sent
+        assert link.wait_ms(SystemClock().monotonic_ms()) == TICK_MS_MAX
 
     log_worker(main)
 
