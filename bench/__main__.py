@@ -28,6 +28,8 @@ from bench.pair import Pair
 from bench.processes import ServerProcesses
 from bench.processor import ROLES
 from bench.result import Measurement
+from bench.slow_sync import slow_syncs
+from chaos.shim.build import NotBuilt
 
 Rows = dict[int, Measurement]
 WINDOW_MAX = 10_000
@@ -133,14 +135,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not plan:
         console.print(f"error: no row has a name that contains {options.only!r}", highlight=False)
         return 2
-    for name, run in plan:
-        console.print(f"measuring: {name} ...", highlight=False)
-        results[name] = run()
+    try:
+        with slow_syncs(options.sync_us):
+            for name, run in plan:
+                console.print(f"measuring: {name} ...", highlight=False)
+                results[name] = run()
+    except NotBuilt as error:
+        console.print(f"error: --sync-us: {error}", highlight=False)
+        return 2
     _print_table(console, results, windows)
     _print_processor_time(console, results)
     document = {
         "body_bytes": options.size,
         "seconds": options.seconds,
+        "sync_us": options.sync_us,
         "settings": {name: settings for name, settings in _settings().items() if name in results},
         "rows": {name: [m.as_dict() for m in rows.values()] for name, rows in results.items()},
         "ratios": _ratios(results),
@@ -172,6 +180,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=_number(1, 3600), default=4, help="measured seconds of each window"
     )
+    parser.add_argument(
+        "--sync-us", type=_number(0, 1_000_000), default=0,
+        help="have each sync of all servers take so much longer, as on a slower disk",
+    )  # fmt: skip
     parser.add_argument(
         "--store", action="store_true", help="the figures of one broker's store; see --store --help"
     )

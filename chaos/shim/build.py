@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,14 +23,13 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
-def build(target: Path) -> None:
-    """Compile the library into ``target``. Errors: NotBuilt."""
+def build(target: Path, sources: Sequence[Path] = SOURCES) -> None:
+    """Compile a library into ``target``. Errors: NotBuilt."""
     found = compiler()
     if found is None:
         raise NotBuilt("there is no C compiler (cc, gcc, clang): install one")
     target.parent.mkdir(parents=True, exist_ok=True)
-    sources = map(str, SOURCES)
-    command = [found, "-shared", "-fPIC", "-O2", "-o", str(target), *sources, "-ldl"]
+    command = [found, "-shared", "-fPIC", "-O2", "-o", str(target), *map(str, sources), "-ldl"]
     try:
         done = subprocess.run(  # noqa: S603 - a compiler on the path, and our own source
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
