@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.integration.broker_cluster import pull_fields, send_fields, until
 from tests.integration.master_slave import (
     bytes_of,
@@ -19,8 +21,6 @@ from tests.integration.plain_broker import SEGMENT_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_a_slave_has_the_same_bytes_and_serves_reads(tmp_path: Path) -> None:
@@ -107,13 +107,14 @@ def test_a_longer_slave_is_refused_by_the_master(
     assert len(bytes_of(tmp_path / "s")) == 1
 
 
-def test_a_synchronous_master_waits_for_a_slave(tmp_path: Path) -> None:
+@pytest.mark.parametrize("properties", ["", "WAIT\x01false\x02"], ids=["waits", "would not wait"])
+def test_a_synchronous_master_waits_for_a_slave(tmp_path: Path, properties: str) -> None:
     async def main() -> None:
         master = master_of(
             tmp_path / "m", broker_role="SYNC_MASTER", slave_timeout_ms=300, segment_bytes=2**20
         )
         slave = slave_of(master, tmp_path / "s", segment_bytes=2**20)
-        fields = send_fields("T", 0, "")
+        fields = send_fields("T", 0, properties)
         async with running(master):
             alone = await master.ask(310, b"a", **fields)
             assert alone.code == 11  # SLAVE_NOT_AVAILABLE
