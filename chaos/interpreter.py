@@ -9,9 +9,10 @@ would begin another. Source: Jepsen ``generator/interpreter.clj``.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from chaos.generator import Context, Event, Generator, Op, Pending
 from chaos.record import Recorder
@@ -30,6 +31,7 @@ class Completion:
     """When the answer arrived; 0 lets the interpreter take the time."""
 
 
+_log: Final = logging.getLogger(__name__)
 PACE_S = 0.005
 """A loop that has to wait for the next operation's time wakes no more often than this."""
 
@@ -178,6 +180,8 @@ class Interpreter:
         for task in ended:
             op, op_id, invoked_ns = self._busy.pop(task)
             error = task.exception()
+            if error is not None and self._slots.role != "nemesis":  # what no client foresaw
+                _log.error("event=client_raised op=%s", op.f, exc_info=error)
             done = (
                 Completion(type="info", err_class=type(error).__name__, value={"error": str(error)})
                 if error is not None

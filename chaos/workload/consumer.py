@@ -7,6 +7,7 @@ Run: ``python -m chaos.workload.consumer SPEC.json``.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,11 @@ def delivery_row(message: MessageExt, body: bytes | None) -> dict[str, Any]:
 
 class ListenerFailedError(Exception):
     """A listener may raise in place of refusing: its client owes it the same."""
+
+
+def is_unplanned(record: logging.LogRecord) -> bool:
+    """Tell whether a line of the client's log is about something else than what we raise."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], ListenerFailedError)
 
 
 class Witnessed:
@@ -261,6 +267,7 @@ async def main(spec: WorkerSpec) -> None:
         consumer = PushConsumer(config, seen.listen, options, observer=seen)
         for topic, expression in subscribed(spec).items():
             consumer.subscribe(topic, Sql92(expression) if spec.sql else expression)
+        logging.getLogger("ledgermq.client.listening").addFilter(is_unplanned)
         seen.mark("start", {})
         async with contextlib.AsyncExitStack() as stack:
             if replier is not None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from ledgermq.runtime.log_format import configure_logging
+
 REPORT_S = 0.25
 STOP, LEAVE = b"stop\n", b"leave\n"
 """What ends a worker: all is quiet, or not."""
@@ -147,7 +149,9 @@ def run_worker(main: Callable[[WorkerSpec], Awaitable[None]]) -> int:
     """Run a worker's main coroutine to its end."""
 
     async def go() -> None:
-        await main(read_spec(sys.argv[1:]))
+        await main(spec)
 
+    spec = read_spec(sys.argv[1:])
+    configure_logging(spec.name, "WARNING")  # with levels and times: A62 reads it
     asyncio.run(go())
     return 0

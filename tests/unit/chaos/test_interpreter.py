@@ -54,8 +54,8 @@ class OneNowOneFarOff:
         return self
 
 
-def interpreter(client, rows, count=2):
-    slots = Slots(worker=1, role="producer", count=count, first_process=10)
+def interpreter(client, rows, count=2, role="producer"):
+    slots = Slots(worker=1, role=role, count=count, first_process=10)
     return Interpreter(client=client, recorder=rows, clock=SystemClock(), slots=slots)
 
 
@@ -100,11 +100,19 @@ def test_after_a_stop_what_is_in_flight_ends_and_nothing_begins():
     assert tally.invoked == tally.ok == 2
 
 
-def test_an_error_nobody_thought_of_leaves_the_outcome_unknown():
+@pytest.mark.parametrize(
+    ("role", "lines"), [("producer", ["event=client_raised op=send"]), ("nemesis", [])]
+)
+def test_an_error_nobody_thought_of_leaves_the_outcome_unknown(role, lines, caplog):
+    """The log of a client says so, with a traceback: A62. The nemesis is the harness's own."""
+
     async def body():
-        made = interpreter(Client(error=RuntimeError("odd")), Rows())
+        made = interpreter(Client(error=RuntimeError("odd")), Rows(), role=role)
         async with asyncio.timeout(SOON_S):
             await made.run(Script(((0, Op(f="send")),)))
         return made.tally
 
     assert asyncio.run(body()).info == 1
+    told = [one for one in caplog.records if one.name == "chaos.interpreter"]
+    assert [one.getMessage() for one in told] == lines
+    assert all(one.levelname == "ERROR" and one.exc_info for one in told)

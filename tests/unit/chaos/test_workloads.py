@@ -1,6 +1,7 @@
 """Workloads of every kind: who works, and what the history gets of waiting, order and refusals."""
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -306,3 +307,14 @@ def test_a_log_may_lose_its_beginning_where_a_fault_trims_it_or_a_slave_began_la
     trims = Scenario(name="s", timeline=(Step(do="start", name="trim-1", kind="trim"),))
     assert not keeps_all(trims)
     assert answers_of(trims, 3) == answers_of(Scenario(name="s", mode="async-master"), 3) == []
+
+
+def test_the_log_of_a_consumer_is_about_what_it_did_not_raise_itself():
+    def logged(error):
+        told = None if error is None else (type(error), error, None)
+        record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "event=x", (), told)
+        return consumer.is_unplanned(record)
+
+    assert logged(KeyError("x"))
+    assert logged(None)
+    assert not logged(consumer.ListenerFailedError())
