@@ -44,7 +44,7 @@ from ledgermq.runtime.regular import READ_BYTES_MAX, read_named
 SEGMENT_NAME_DIGITS = 20
 TABLES_READ = (
     "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
-    "answers", "txn", "masters", "queue_index",
+    "answers", "txn", "masters", "queue_index", "node_log",
 )  # fmt: skip
 
 
@@ -90,6 +90,7 @@ def load_history(run: Path) -> History:
         raft_events=tables["raft_event"],
         probes=tables["raft_probe"],
         masters=tables["masters"],
+        node_log=tables["node_log"] if table_files(run, "node_log") else None,
         queue_index=tables["queue_index"],
         replicas=replicas,
         coverage=numbers_of(coverage) if isinstance(coverage, dict) else None,

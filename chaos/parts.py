@@ -66,6 +66,10 @@ class Parts:
     watch: Watch | None = None
     """The stream over what is recorded, if one was asked for."""
     t0_wall_us: int = 0
+    ahead_ns: int = 0
+    """How much the run's clock showed more than the wall clock, at the begin."""
+    unlogged: dict[str, int] = field(default_factory=dict)
+    """By process how many lines of its log that matter are in no row."""
     begun: list[tuple[str, int]] = field(default_factory=list)
     """The phases so far, and when each began."""
 

@@ -35,6 +35,7 @@ from chaos.nemesis.journal import UndoJournal, heal_all
 from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.runner import Nemesis
 from chaos.nemesis.wait import until
+from chaos.node_log import Ahead, ahead_of_wall_ns, read_logs, roles_of, write_node_log
 from chaos.parts import Parts, RunOptions, group_of
 from chaos.probe import Probe, settled
 from chaos.record import Recorder
@@ -75,6 +76,7 @@ RECORDED = (
     "txn",
     "raft_probe",
     "answers",
+    "node_log",
 )
 """Tables that every run of ours has: one that is missing later was taken away."""
 MASTERS, RAFT_EVENT = "masters", "raft_event"
@@ -148,6 +150,7 @@ async def _record(scenario: Scenario, options: RunOptions, view: View) -> None:
             ),
             clock=clock,
             t0_wall_us=clock.wall_ms() * 1000,
+            ahead_ns=clock.monotonic_ns() - clock.wall_ms() * 1_000_000,
         )
         # Should the harness die, this and the recordings are enough to judge what there is.
         _write_about(parts, ["the run was interrupted"])
@@ -163,6 +166,7 @@ async def _record(scenario: Scenario, options: RunOptions, view: View) -> None:
             raise
         await _put_down(parts)
         await _end_watch(parts)
+        await asyncio.to_thread(_read_logs, parts)
         await _collect(parts)
         await cluster.remove()
     convert(run, run_row(_write_about(parts, parts.problems)))
@@ -365,6 +369,25 @@ async def _collect(parts: Parts) -> None:
         parts.problem(f"the logs could not be collected: {error}")
 
 
+def _read_logs(parts: Parts) -> None:
+    """Write down what matters in the logs of all processes, which have ended."""
+    faults = planned_faults(parts.scenario)
+    ahead_ns = ahead_of_wall_ns(parts.clock.monotonic_ns(), parts.clock.wall_ms(), parts.ahead_ns)
+    times: Ahead = dict.fromkeys(("broker", "namesrv", "client"), ahead_ns)
+    # A broker's stamps are of the clock that it was shown.
+    if any(fault.kind.moves_clock for _, fault in faults):
+        times["broker"] = None
+    servers = MODES[parts.scenario.mode].name_servers
+    roles = roles_of(parts.cluster.nodes, servers, parts.workers.names("producer", "consumer"))
+    try:
+        rows, parts.unlogged = read_logs(parts.options.run / "logs", roles, times)
+        write_node_log(parts.options.run, parts.run_id, rows)
+    except OSError as error:
+        parts.problem(f"the logs of processes could not be read: {error}")
+    for name, number in parts.unlogged.items():
+        parts.problem(f"{number} lines in the log of {name} are in no row of node_log")
+
+
 def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
     """Write RUN/run.json and return its content."""
     scenario, options = parts.scenario, parts.options
@@ -408,6 +431,7 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "coverage": dict(scenario.coverage),
         "problems": list(problems),
         "client_errors": dict(parts.workers.errors()),
+        "log_lines_left_out": parts.unlogged,
         "plan": asdict(scenario),
     }
     (options.run / "run.json").write_text(json.dumps(about, indent=2) + "\n")

@@ -105,6 +105,10 @@ class Workers:
             if worker.role == role and not worker.left and worker.child.state() != "gone"
         ]
 
+    def names(self, *roles: str) -> list[str]:
+        """Return the names of all workers of some roles that were ever started."""
+        return list(dict.fromkeys(w.spec.name for w in self._workers if w.role in roles))
+
     def counts_of(self, name: str) -> Counter[str]:
         """Return what one worker counted."""
         return Counter(next(w for w in self._workers if w.spec.name == name).status.counts)

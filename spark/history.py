@@ -65,6 +65,7 @@ INPUT_TABLES: Final = (
     "faults",
     "answers",
     "masters",
+    "node_log",
 )
 ROWS_PER_PARTITION: Final = 400_000
 PARTITIONS_MIN: Final = 2

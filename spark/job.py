@@ -34,6 +34,7 @@ from spark.checks.measures import check_span, check_storm, check_unknown
 from spark.checks.minimum_evidence import check_minimum_evidence
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
+from spark.checks.process_logs import check_process_logs
 from spark.checks.progress import check_batches, check_beyond, check_falls, check_holes
 from spark.checks.queues import check_queues
 from spark.checks.raft import check_committed, check_log_matching
@@ -290,6 +291,7 @@ def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
         "A58": check_storm,
         "A60": check_recovery,
         "A61": check_availability,
+        "A62": check_process_logs,
         "A63": check_masters,
     }
     return {name: partial(check, context) for name, check in checks.items()}

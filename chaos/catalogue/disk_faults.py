@@ -17,12 +17,14 @@ KINDS: Final = (
         nemesis="power_loss",
         recorded=("powerloss", "proc.powerloss", "disk.lose", "disk.unsynced", "disk.torn"),
         takes=Takes.UNSYNCED, spoils=True,
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D1", "D4"), kind="disk.power_loss_all", title="the same, of all at once",
         target=Target.BROKERS, witness=_DIFFER, undo="they are started again",
         simulator="power_loss_all", needs=_COMPILER, takes=Takes.UNSYNCED, spoils=True,
         nemesis="power_loss_all",
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D2",), kind="disk.lie", title="syncs return and did nothing", target=Target.BROKER,
@@ -36,11 +38,13 @@ KINDS: Final = (
         undo="calls work, and it runs", simulator="eio", needs=_COMPILER,
         takes=Takes.UNSYNCED,
         nemesis="eio",
+        logs=("resource", "corrupt"),
     ),
     FaultEntry(
         ids=("D5",), kind="disk.full", title="no space, then space again", target=Target.BROKER,
         witness="writes refused, then none", undo="space is freed", simulator="disk_full",
         needs=_COMPILER, nemesis="full",
+        logs=("resource",),
     ),
     FaultEntry(
         ids=("D7",), kind="disk.slow", title="writes and syncs take longer", target=Target.BROKER,
@@ -58,36 +62,42 @@ KINDS: Final = (
         witness=_DIFFER, undo=_COPIES, simulator="bit_rot",
         recorded=("disk.flip", "disk.bitflip", "disk.corrupt"), takes=Takes.SYNCED, spoils=True,
         nemesis="flip",
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D8",), kind="disk.truncate", title="a tail is cut off", target=Target.BROKER,
         witness=_DIFFER, undo=_COPIES,
         recorded=("disk.truncate",), takes=Takes.SYNCED, spoils=True,
         nemesis="truncate",
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D9",), kind="disk.misdirect", title="a write in the wrong place, old bytes back",
         target=Target.BROKER, witness=_DIFFER, undo=_COPIES,
         lacks="a fault of the nemesis; needs nothing but the files",
         recorded=("disk.copy", "disk.helix"), takes=Takes.SYNCED, spoils=True,
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D9",), kind="disk.spoil",
         title="queue files and their checkpoint damaged, the log whole", target=Target.BROKER,
         witness=_DIFFER, undo="they are made anew from the log", simulator="spoil",
         nemesis="spoil",
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D10",), kind="disk.wipe", title="a data directory is lost", target=Target.BROKER,
         witness="the log is gone", undo=_COPIES, simulator="wipe",
         recorded=("disk.wipe", "wipe"), takes=Takes.SYNCED, spoils=True, forgets=True,
         nemesis="wipe",
+        logs=("corrupt",),
     ),
     FaultEntry(
         ids=("D10",), kind="disk.rollback", title="an old copy of a data directory comes back",
         target=Target.BROKER, witness="an earlier end of the log", undo=_COPIES,
         recorded=("disk.rollback", "restore"), takes=Takes.SYNCED, spoils=True, forgets=True,
         nemesis="rollback", met_by="as a disk that was lost; the group knows nothing of it",
+        logs=("corrupt",),
     ),
 )  # fmt: skip
 """All kinds."""

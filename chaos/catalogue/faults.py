@@ -115,6 +115,12 @@ def moves_clock(name: str | None) -> bool:
     return kind is not None and kind.moves_clock
 
 
+def explains(name: str | None, logged: str) -> bool:
+    """Tell whether a fault of a history may be why its node logs lines of a kind."""
+    kind = find(name or "")
+    return kind is not None and logged in kind.logs
+
+
 def unsettles(name: str | None, targets: Collection[str], nodes: Collection[str]) -> bool:
     """Tell whether a fault of a history may be why brokers do something late, or once more.
 

@@ -62,6 +62,8 @@ class FaultEntry:
     takes: Takes = Takes.NOTHING
     spoils: bool = False
     """Whether the log of its node may be damaged, so that damage there is no anomaly."""
+    logs: tuple[str, ...] = ()
+    """Kinds of lines in the log of its node that it explains: `chaos.history.domains`."""
     met_by: str = ""
     """What the members make of it, where that is more than to go on."""
     moves_clock: bool = False

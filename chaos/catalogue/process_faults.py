@@ -88,6 +88,7 @@ KINDS: Final = (
         ids=("P6",), kind="proc.descriptors", title="no more files and connections than are open",
         target=Target.BROKER, witness="no connection is served, then one is by the same boot",
         undo="the limit is lifted", nemesis="descriptors",
+        logs=("resource",),
     ),
     FaultEntry(
         ids=("P7",), kind="client.kill",

@@ -214,7 +214,9 @@ CHECKS: Final = (
     CheckEntry(
         id="A62", title="exceptions and log patterns",
         question="did a node log an error, or a client raise what nobody expects?", severity=MAJOR,
-        lacks="logs in a history; A51 has their ends",
+        needs="node_log",
+        weighs="faults",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A63", title="masters whom no controller named",

@@ -35,6 +35,7 @@ from chaos.checker.messages import (
     refused,
 )
 from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
+from chaos.checker.process_logs import check_process_logs
 from chaos.checker.progress import check_batches, check_beyond, check_falls, check_holes
 from chaos.checker.queues import check_queues
 from chaos.checker.reading import check_backwards, check_shards, check_skips
@@ -108,6 +109,7 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A59": check_span,
     "A60": check_recovery,
     "A61": check_availability,
+    "A62": check_process_logs,
     "A63": check_masters,
 }
 BEYOND = frozenset({"A8", "A29"})

@@ -75,6 +75,8 @@ class History:
     probes: Sequence[Row] = ()
     masters: Sequence[Row] = ()
     """What controllers said of who is master."""
+    node_log: Sequence[Row] | None = None
+    """What processes logged that matters; None: nobody read their logs."""
     queue_index: Sequence[Row] = ()
     """What somebody read of nodes' queue files."""
     coverage: dict[str, int] | None = None

@@ -20,7 +20,7 @@ UNITS: Final[Mapping[str, int]] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1
 ISO: Final = "iso8601"
 IMPORTED: Final = (
     "sends", "deliveries", "acks", "txn", "events", "drain", "faults", "raft_probe", "raft_event",
-    "replica_log", "answers", "masters", "queue_index",
+    "replica_log", "answers", "masters", "queue_index", "node_log",
 )  # fmt: skip
 """The tables that a history may bring."""
 NAMED: Final = (

@@ -16,6 +16,10 @@ Place = tuple[str, str]
 """Table and column."""
 
 OUTCOMES: Final = ("ok", "fail", "info")
+LOG_KINDS: Final = (
+    "traceback", "assertion", "panic", "error", "corrupt", "resource", "slow",
+)  # fmt: skip
+"""What a line in the log of a process may be: `chaos.history.log_lines`."""
 WORDS: Final[dict[Place, tuple[str, ...]]] = {
     ("sends", "outcome"): OUTCOMES,
     ("sends", "kind"): ("plain", "batch", "orderly", "delay", "txn"),
@@ -31,6 +35,8 @@ WORDS: Final[dict[Place, tuple[str, ...]]] = {
         "leader", "follower", "candidate", "pre_candidate", "learner",
         "LEADER", "FOLLOWER", "CANDIDATE", "PRE_CANDIDATE", "LEARNER", "master", "slave",
     ),
+    ("node_log", "kind"): LOG_KINDS,
+    ("node_log", "role"): ("broker", "namesrv", "client"),
 }  # fmt: skip
 """The words that a column may hold, spelled so."""
 
@@ -88,6 +94,9 @@ LEAST: Final[dict[Place, int]] = {
     ("masters", "t0"): 0,
     ("masters", "t1"): 0,
     ("masters", "epoch"): 0,
+    ("node_log", "t"): 0,
+    ("node_log", "t_last"): 0,
+    ("node_log", "count"): 1,
     ("replica_log", "queue_id"): 0,
     ("replica_log", "queue_offset"): 0,
     ("queue_index", "queue_id"): 0,
@@ -106,6 +115,7 @@ CLOCKS: Final[dict[str, tuple[str, ...]]] = {
     "events": ("t_mono_ns",),
     "raft_probe": ("t0", "t1"),
     "masters": ("t0", "t1"),
+    "node_log": ("t", "t_last"),
     "faults": ("t_on0", "t_on1", "t_off0", "t_off1"),
 }
 """The columns of each table that are times of the run's one monotonic clock."""
@@ -116,6 +126,7 @@ ORDERED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "txn": (("t_inv", "t_cmp"),),
     "raft_probe": (("t0", "t1"),),
     "masters": (("t0", "t1"),),
+    "node_log": (("t", "t_last"),),
     "faults": (
         ("t_on0", "t_on1"), ("t_off0", "t_off1"), ("t_on1", "t_off0"), ("t_on0", "t_off1"),
         ("t_on0", "t_off0"), ("t_on1", "t_off1"),
@@ -213,6 +224,15 @@ PLACE: Final = ("grp", "msg_key", "topic", "queue_id", "queue_offset")
 """What deliveries of one copy to a group have in common."""
 ANSWERED_NS: Final = 10_000_000_000
 """So long after a refusal whose answer is lost its client may give the message back once more."""
+HARMLESS: Final = "slow"
+"""The one of `LOG_KINDS` that is no anomaly: the machine was slow, and the node coped with it."""
+PASSING: Final = "resource"
+"""The one that is over with the fault that brings it about; damage may be met much later."""
+LOGGED_EARLY_NS: Final = 1_000_000_000
+"""So much before a fault what it brings about may be dated: logs have milliseconds of a clock that
+is set."""
+LOGGED_LATE_NS: Final = 10_000_000_000
+"""So long after a fault its effect may still be told: brokers tell of a full disk once in 10 s."""
 LETTERS_MORE: Final = 3
 """How many more dead letters there may be of a refusal whose answer may be lost: a message is given
 back by a request and by a send, each to an old and to a new leader."""

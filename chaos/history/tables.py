@@ -327,6 +327,24 @@ told string
 t long
 """)
 
+# One row per kind of line in the log of a process that tells of a bug, of damage or of a machine
+# that fails: what differs in time and numbers only is one. `kind`: traceback assertion panic error
+# corrupt resource slow; `t` the first such line and `t_last` the last by the run's clock, null
+# where nobody knows; `line` the first one, cut.
+NODE_LOG: Final = parse_columns("""
+run_id string!
+node string!
+role string
+kind string!
+level string
+event string
+exception string
+t long
+t_last long
+count long!
+line string!
+""")
+
 # One row per anomaly: the checker's output.
 ANOMALIES: Final = parse_columns("""
 run_id string!
@@ -354,5 +372,6 @@ TABLES: Final[dict[str, Table]] = {
     "faults": FAULTS,
     "answers": ANSWERS,
     "masters": MASTERS,
+    "node_log": NODE_LOG,
     "anomalies": ANOMALIES,
 }

@@ -232,6 +232,8 @@ def every_kind(run: HistoryBuilder, messages: list[Message]) -> None:
     run.probe("n0", "leader", 1, run.clock)
     run.add("masters", controller="c0", t0=run.clock, t1=run.clock + 1, grp="a", epoch=1, node="n0",
             set_epoch=1, in_sync=[1])  # fmt: skip
+    run.add("node_log", node="n0", role="broker", kind="slow", level="ERROR", event="slow_write",
+            t=run.clock, t_last=run.clock + 1, count=2, line="event=slow_write")  # fmt: skip
 
 
 def of(family: Callable[[HistoryBuilder], Kind], spoil: Callable[[Kind], object]) -> Spoil:

@@ -33,6 +33,7 @@ from tests.spark.generate import (
 )
 from tests.spark.kinds import KIND_VIOLATIONS, transactions
 from tests.spark.leaders import LEADER_VIOLATIONS
+from tests.spark.logged import LOG_VIOLATIONS
 from tests.spark.serving import SERVICE_VIOLATIONS
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
@@ -308,7 +309,9 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
     "without an id": ("A49", "invalid", without_an_id),
-} | KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS | EXCUSE_VIOLATIONS  # fmt: skip
+}  # fmt: skip
+VIOLATIONS |= KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS | EXCUSE_VIOLATIONS
+VIOLATIONS |= LOG_VIOLATIONS
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -339,6 +342,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
     "excuses": tuple(EXCUSE_VIOLATIONS),
+    "logs": tuple(LOG_VIOLATIONS),
 }  # fmt: skip
 
 

@@ -9,17 +9,19 @@ from chaos.checker import check_history
 from chaos.load import load_history
 from tests.spark.generate import PLANTED, random_history
 from tests.spark.kinds import KIND_VIOLATIONS, plant_kinds
+from tests.spark.logged import plant_logs
 from tests.spark.reports import SPARK_MARKS, report_of
 from tests.spark.serving import plant_service
 from tests.spark.spoiled import chapters, differences, spoil
 
 pytestmark = SPARK_MARKS
-COMPARED = {*PLANTED, *(check for check, _, _ in KIND_VIOLATIONS.values()), "A60", "A61"}
+COMPARED = {*PLANTED, *(check for check, _, _ in KIND_VIOLATIONS.values()), "A60", "A61", "A62"}
 
 
 def plant_all(run, rng):
-    """A chapter more of every kind, and once in a while one of service."""
+    """A chapter more of every kind, lines of logs, and once in a while one of service."""
     planted = plant_kinds(run, rng)
+    planted.update(plant_logs(run, rng))
     planted.update(plant_service(run, rng))  # a sum would drop what is planted 0 times
     return planted
 

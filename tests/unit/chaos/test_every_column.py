@@ -21,8 +21,8 @@ from tests.spark.minimal import write_minimal
 UNREAD = "run_id"
 STRANGE = "acknowledged"
 WRITTEN = (
-    "acks", "deliveries", "drain", "events", "faults", "masters", "raft_event", "raft_probe",
-    "sends", "txn", "queue_index",
+    "acks", "deliveries", "drain", "events", "faults", "masters", "node_log", "raft_event",
+    "raft_probe", "sends", "txn", "queue_index",
 )  # fmt: skip
 
 

@@ -1,0 +1,53 @@
+"""Did a process log what it should not? A62.
+
+A traceback, a broken assertion, a panic and an error are anomalies, whatever was done to the node.
+Damage is none where a fault damaged what lies on that node's disk, from then on; a disk or a limit
+that refuses is none while a fault makes it refuse, and a moment afterwards. That a machine is slow
+is no anomaly at all. Source: spec/proof.md A62.
+"""
+
+from collections.abc import Sequence
+
+from chaos.catalogue.faults import Span, explains
+from chaos.checker.model import History, Result, Row, result, span_of, unchecked
+from chaos.history.domains import HARMLESS, LOGGED_EARLY_NS, LOGGED_LATE_NS, PASSING
+
+
+def check_process_logs(history: History) -> Result:
+    """A62: an error in the log of a process that no fault explains."""
+    if history.node_log is None:
+        return unchecked("A62", "no logs of processes were recorded")
+    spans = [span_of(fault) for fault in history.witnessed]
+    odd = [row for row in history.node_log if row["kind"] != HARMLESS]
+    odd.sort(key=lambda row: (row["node"], row["kind"], row["line"]))
+    found = [
+        {
+            "key": f"{row['node']} {row.get('exception') or row.get('event') or row['kind']}",
+            "explain": f"{row['node']} logged ({row['kind']}, {row['count']} times): {row['line']}",
+        }
+        for row in odd
+        if not _is_explained(row, spans)
+    ]
+    slow, explained = len(history.node_log) - len(odd), len(odd) - len(found)
+    summary = f"{len(found)} kinds of lines that no fault explains, {explained} that one does"
+    return result("A62", found, summary, explained=explained, slow=slow)
+
+
+def _is_explained(row: Row, spans: Sequence[Span]) -> bool:
+    """Tell whether a fault on this node brings about what it logs."""
+    return any(
+        explains(span.kind, row["kind"])
+        and (not span.targets or row["node"] in span.targets)
+        and _is_within(row, span)
+        for span in spans
+    )
+
+
+def _is_within(row: Row, span: Span) -> bool:
+    """Tell whether lines came once a fault was on; of what passes with it, none came later."""
+    if row["t"] is None:
+        return True
+    if row["t"] + LOGGED_EARLY_NS < span.begin:
+        return False
+    last = row["t"] if row.get("t_last") is None else row["t_last"]
+    return row["kind"] != PASSING or span.end is None or last <= span.end + LOGGED_LATE_NS
