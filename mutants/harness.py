@@ -294,6 +294,24 @@ HARNESS: Final = (
         plant=patch("chaos.catalogue.faults:_loses_power", ("kind is not None", "True or kind")),
     ),
     Mutant(
+        name="any-fault-explains-any-line",
+        breaks="Whatever a node logs, a fault on it explains.",
+        source="What a broker that is beaten by faults logs is easily taken for their effect.",
+        plant=patch(
+            "chaos.checker.process_logs:_is_explained",
+            ('explains(span.kind, row["kind"])', "True"),
+        ),
+    ),
+    Mutant(
+        name="torn-line-hides-the-next",
+        breaks="What a process logs first is not seen if the one before left half a line.",
+        source="A process that is killed leaves one, and all that are started share the file.",
+        plant=patch(
+            "chaos.history.log_lines:LogRows.take",
+            ("list(_HEAD.finditer(line))", "[one for one in [_HEAD.match(line)] if one]"),
+        ),
+    ),
+    Mutant(
         name="second-lie-remembers-the-first",
         breaks="What the library noted stays when noting begins again, though syncs reached it.",
         source="Seen in this system: a loss of power took back what had been synced since.",

@@ -60,7 +60,7 @@ KINDS: Final = (
     FaultEntry(
         ids=("C4",), kind="load.retention", title="snapshots, retention and backlog under faults",
         target=Target.LOAD, witness="a log that begins later", undo="nothing",
-        nemesis="trim",
+        nemesis="trim", logs=("removed",),
     ),
 )  # fmt: skip
 """All kinds."""

@@ -2,15 +2,22 @@
 
 A traceback, a broken assertion, a panic and an error are anomalies, whatever was done to the node.
 Damage is none where a fault damaged what lies on that node's disk, from then on; a disk or a limit
-that refuses is none while a fault makes it refuse, and a moment afterwards. That a machine is slow
-is no anomaly at all. Source: spec/proof.md A62.
+that refuses is none while a fault makes it refuse, and a moment afterwards. What was removed before
+it was done is none after a fault trimmed the log of any member. That a machine is slow is no
+anomaly at all. Source: spec/proof.md A62.
 """
 
 from collections.abc import Sequence
 
 from chaos.catalogue.faults import Span, explains
 from chaos.checker.model import History, Result, Row, result, span_of, unchecked
-from chaos.history.domains import HARMLESS, LOGGED_EARLY_NS, LOGGED_LATE_NS, PASSING
+from chaos.history.domains import (
+    HARMLESS,
+    LOGGED_EARLY_NS,
+    LOGGED_LATE_NS,
+    PASSING,
+    SHARED,
+)
 
 
 def check_process_logs(history: History) -> Result:
@@ -22,7 +29,7 @@ def check_process_logs(history: History) -> Result:
     odd.sort(key=lambda row: (row["node"], row["kind"], row["line"]))
     found = [
         {
-            "key": f"{row['node']} {row.get('exception') or row.get('event') or row['kind']}",
+            "key": f"{row['node']} {_name_of(row)}",
             "explain": f"{row['node']} logged ({row['kind']}, {row['count']} times): {row['line']}",
         }
         for row in odd
@@ -33,11 +40,17 @@ def check_process_logs(history: History) -> Result:
     return result("A62", found, summary, explained=explained, slow=slow)
 
 
+def _name_of(row: Row) -> str:
+    """Return by what a line is named, beside its process."""
+    told = (row.get("exception"), row.get("event"), row["kind"])
+    return str(next(word for word in told if word is not None))
+
+
 def _is_explained(row: Row, spans: Sequence[Span]) -> bool:
     """Tell whether a fault on this node brings about what it logs."""
     return any(
         explains(span.kind, row["kind"])
-        and (not span.targets or row["node"] in span.targets)
+        and (row["kind"] == SHARED or not span.targets or row["node"] in span.targets)
         and _is_within(row, span)
         for span in spans
     )

@@ -17,7 +17,7 @@ Place = tuple[str, str]
 
 OUTCOMES: Final = ("ok", "fail", "info")
 LOG_KINDS: Final = (
-    "traceback", "assertion", "panic", "error", "corrupt", "resource", "slow",
+    "traceback", "assertion", "panic", "error", "corrupt", "removed", "resource", "slow",
 )  # fmt: skip
 """What a line in the log of a process may be: `chaos.history.log_lines`."""
 WORDS: Final[dict[Place, tuple[str, ...]]] = {
@@ -226,6 +226,8 @@ ANSWERED_NS: Final = 10_000_000_000
 """So long after a refusal whose answer is lost its client may give the message back once more."""
 HARMLESS: Final = "slow"
 """The one of `LOG_KINDS` that is no anomaly: the machine was slow, and the node coped with it."""
+SHARED: Final = "removed"
+"""The one that a fault on any node explains: what one member cuts off its log others get so."""
 PASSING: Final = "resource"
 """The one that is over with the fault that brings it about; damage may be met much later."""
 LOGGED_EARLY_NS: Final = 1_000_000_000

@@ -52,6 +52,8 @@ _CORRUPT: Final = re.compile(
 )
 _SLOW: Final = frozenset({"disk_hung", "slow_write"})
 """Events by which a node says that its machine is slow: it waits, or lets others lead."""
+_REMOVED: Final = frozenset({"delayed_messages_removed"})
+"""Events by which a node says that a log was cut at its beginning before all of it was done."""
 _GRAVE: Final = frozenset({"ERROR", "CRITICAL"})
 _TELLING: Final = _GRAVE | {"WARNING"}
 """Levels of lines with tracebacks of their own; what follows others was written by Python itself,
@@ -176,8 +178,8 @@ def _kind_of(level: str, event: str, text: str) -> str:
         return "corrupt" if level == "WARNING" and event.startswith("corrupt") else ""
     if _BROKEN.search(text):
         return "assertion"
-    if event in _SLOW:
-        return "slow"
+    if event in _SLOW or event in _REMOVED:
+        return "slow" if event in _SLOW else "removed"
     if _RESOURCE.search(text):
         return "resource"
     return "corrupt" if _CORRUPT.search(text) else "error"

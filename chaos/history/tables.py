@@ -329,8 +329,8 @@ t long
 
 # One row per kind of line in the log of a process that tells of a bug, of damage or of a machine
 # that fails: what differs in time and numbers only is one. `kind`: traceback assertion panic error
-# corrupt resource slow; `t` the first such line and `t_last` the last by the run's clock, null
-# where nobody knows; `line` the first one, cut.
+# corrupt removed resource slow; `t` the first such line and `t_last` the last by the run's clock,
+# null where nobody knows; `line` the first one, cut.
 NODE_LOG: Final = parse_columns("""
 run_id string!
 node string!

@@ -2,8 +2,9 @@
 
 A traceback, a broken assertion, a panic and an error are anomalies, whatever was done to the node.
 Damage is none where a fault damaged what lies on that node's disk, from then on; a disk or a limit
-that refuses is none while a fault makes it refuse, and a moment afterwards. That a machine is slow
-is no anomaly at all. Source: spec/proof.md A62.
+that refuses is none while a fault makes it refuse, and a moment afterwards. What was removed before
+it was done is none after a fault trimmed the log of any member. That a machine is slow is no
+anomaly at all. Source: spec/proof.md A62.
 """
 
 from typing import Final
@@ -18,6 +19,7 @@ from chaos.history.domains import (
     LOGGED_EARLY_NS,
     LOGGED_LATE_NS,
     PASSING,
+    SHARED,
 )
 from spark.context import Context
 from spark.evidence import tell, text
@@ -56,7 +58,7 @@ def _explained(context: Context) -> Column:
         for fault in context.faults
         for kind in LOG_KINDS
         if explains(fault.kind, kind)
-        for node in fault.targets or ("",)
+        for node in (("",) if kind == SHARED else fault.targets or ("",))
     ]
     if not spans:
         return F.lit(col=False)

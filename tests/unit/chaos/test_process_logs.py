@@ -7,10 +7,12 @@ from chaos.checker import check_history
 from chaos.checker.process_logs import check_process_logs
 from chaos.history.domains import LOG_KINDS
 from chaos.load import load_history
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.spark.foreign import column
 from tests.spark.generate import write_table
 from tests.spark.kinds import every_kind
-from tests.spark.logged import COUNTS, LOG_VIOLATIONS, client_raised, nothing_odd
+from tests.spark.logged import COUNTS, LOG_VIOLATIONS, client_raised, nothing_odd, traced
 from tests.spark.minimal import write_minimal
 from tests.unit.chaos.histories import clean, fault
 
@@ -32,7 +34,7 @@ def test_logs_without_anything_odd_are_valid():
 def test_what_faults_bring_about_is_no_anomaly(tmp_path):
     found = found_in(nothing_odd, tmp_path)
     assert (found.verdict, found.count) == ("valid", 0)
-    assert found.details == {"explained": 3, "slow": 1}
+    assert found.details == {"explained": 4, "slow": 1}
 
 
 @pytest.mark.parametrize("name", LOG_VIOLATIONS)
@@ -54,9 +56,11 @@ def test_a_fault_without_targets_may_be_on_any_node():
         assert check_process_logs(history).count == count
 
 
-def test_no_fault_explains_a_bug():
+def test_no_fault_explains_a_bug(tmp_path):
     explained = {kind for one in FAULTS for kind in one.logs}
-    assert explained == {"corrupt", "resource"} < set(LOG_KINDS)
+    assert explained == {"corrupt", "removed", "resource"} < set(LOG_KINDS)
+    with planted(HARNESS_BUGS["any-fault-explains-any-line"]):
+        assert found_in(traced, tmp_path).count == 0  # a fault is on
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import pytest
 
 from chaos.history.log_lines import KIND_ROWS_MAX, LINE_CHARACTERS_MAX, LogRows
 from ledgermq.runtime.log_format import KeyValueFormatter
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 
 STAMP = "2026-11-30T01:34:11.375Z"
 TRACE = [
@@ -43,6 +45,7 @@ def brief(rows):
         ("ERROR", "event=disk_full node=n0 index=1721", "resource"),
         ("ERROR", "event=slow_write node=n0 took_ms=4566", "slow"),
         ("ERROR", "event=disk_hung node=n0 waiting_ms=900 limit_ms=800", "slow"),
+        ("ERROR", "event=delayed_messages_removed level=18 from=0 to=1", "removed"),
         ("ERROR", "event=corruption index=4 file=data/0 offset=8 size=90", "corrupt"),
         ("ERROR", "event=record_quarantined position=8 kind=3 reason='no JSON'", "corrupt"),
         ("WARNING", "event=corruption_not_replaced index=4 reason=other_entry", "corrupt"),
@@ -124,6 +127,8 @@ def test_a_torn_traceback_counts():
 def test_a_torn_line_hides_nothing_of_the_next_process():
     torn = line("INFO", "event=half")[:40] + line("ERROR", "event=bug")
     assert brief(rows_of(torn)) == [("error", "bug", None, 1)]
+    with planted(HARNESS_BUGS["torn-line-hides-the-next"]):
+        assert rows_of(torn) == []
     torn = line("ERROR", "event=bug")[:-1] + line("INFO", "event=opened")
     assert brief(rows_of(torn)) == [("error", "bu", None, 1)]
 
