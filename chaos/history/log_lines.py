@@ -38,7 +38,7 @@ _PANIC: Final = re.compile(
     r"\*\*\* .* \*\*\*|thread '.*' panicked|panic:)"
 )
 _EVENT: Final = re.compile(r"\bevent=(\w+)")
-_HELD_BACK: Final = re.compile(r" held_back=(\d+)$")
+_HELD_BACK: Final = re.compile(r" held_back=(\d+)(?= \| |$)")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _BROKEN: Final = re.compile(r"invariant[ _]broken|AssertionError|assertion failed", re.IGNORECASE)
 _RESOURCE: Final = re.compile(
@@ -155,7 +155,7 @@ class LogRows:
     def _add(self, kind: str, text: str, stamp: str, **more: str) -> None:
         number = 1
         if held := _HELD_BACK.search(text):
-            number, text = number + int(held[1]), text[: held.start()]
+            number, text = number + int(held[1]), text[: held.start()] + text[held.end() :]
         t = self._moment(stamp) if stamp else None
         line = text[:LINE_CHARACTERS_MAX]
         same = (kind, *more.values(), _NUMBER.sub("#", line))

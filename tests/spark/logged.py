@@ -83,7 +83,7 @@ def full_for_no_reason(run: HistoryBuilder, messages: list[Message]) -> None:
     And what waited was removed before anybody trimmed a log.
     """
     a, b, c = members(run)
-    begin = 1_000 * MS
+    begin = min(row["t_inv"] for row in run.tables["sends"])
     logged(run, "removed", c, event="delayed_messages_removed", t=begin, t_last=begin)
     fault(run, "full", a)
     logged(run, "resource", a, event="disk_full", t_last=run.clock + 13 * SECOND)

@@ -164,6 +164,9 @@ def test_lines_that_differ_in_time_and_numbers_are_one():
 def test_lines_that_were_held_back_count():
     (row,) = rows_of(line("ERROR", "event=bug"), line("ERROR", "event=bug held_back=30"))
     assert row["count"] == 32
+    again = line("ERROR", "event=bug held_back=30")
+    (row,) = rows_of(line("ERROR", "event=bug"), *TRACE, again, *TRACE)
+    assert row["count"] == 32
 
 
 def test_rows_are_bounded_by_kind_and_what_is_more_is_counted():
