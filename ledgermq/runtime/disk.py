@@ -23,8 +23,9 @@ from ledgermq.runtime.regular import NEW_MODE, check_link, check_regular, check_
 Buffer = bytes | bytearray | memoryview
 IOV_MAX: Final = 1024
 """Most buffers one ``pwritev`` takes on Linux."""
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""Errors of a disk that is full, or full for this user: it may have space again later."""
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
+"""Errors of a disk that is full, or full for this user, and of a process or a machine that may open
+no more files: what was refused may be done later."""
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 _ZEROS: Final = bytes(SCAN_BYTES)

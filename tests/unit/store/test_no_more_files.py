@@ -1,0 +1,78 @@
+"""A process that may open no more files waits, as for a full disk: real files, a real limit."""
+
+import os
+import resource
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dledger.codec.entry import HEADER_BYTES
+from dledger.errors import DiskFull
+from ledgermq.runtime.disk import RealDisk
+from store.config import IndexConfig, StoreConfig
+from store.index.key_index import KeyIndex
+from store.layout import UNIT
+from store.queues.consume_queue import ConsumeQueues
+from tests.unit.dledger.test_storage import SEGMENT, contents, fill, open_store
+from tests.unit.store.fakes import HOST, FakeClock
+from tests.unit.store.index.support import find, keyed
+
+SIZE = 400
+"""Of an entry."""
+
+
+@contextmanager
+def no_more_files():
+    """Let this process open as many files as it has, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    try:
+        while True:
+            held.append(os.dup(0))
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in held:
+            os.close(fd)
+
+
+def test_the_key_index_waits(tmp_path):
+    index = KeyIndex(IndexConfig(slots=16, entries=10), str(tmp_path), RealDisk(), FakeClock())
+    index.put_all([keyed(n, keys=f"k{n}") for n in range(3)])
+    with no_more_files():
+        assert not index.flush()
+    assert index.flush()
+    assert find(index, "k2")
+    index.close()
+
+
+def test_queues_wait(tmp_path):
+    config = StoreConfig(directory=str(tmp_path), store_host=HOST, queue_file_bytes=100)
+    queues = ConsumeQueues(config, RealDisk())
+    queue = queues.maybe_make(b"t", 0)
+    for number in range(12):  # more than two files
+        queues.take(queue, UNIT.pack(number * 1000, 10, -1), 1)
+    with no_more_files():
+        assert not queues.flush()
+    assert queues.flush()
+    assert queues.unwritten_units == 0
+    assert len(list((tmp_path / "consumequeue" / "t" / "0").iterdir())) == 3
+
+
+def test_a_log_takes_nothing_until_it_may_begin_its_next_file(tmp_path):
+    store = open_store(tmp_path)
+    while store.place(store.end_position, SIZE) < SEGMENT:
+        fill(store, [1], size=SIZE - HEADER_BYTES)
+    before = contents(store)
+    with no_more_files(), pytest.raises(DiskFull):
+        fill(store, [1], size=SIZE - HEADER_BYTES)
+    assert contents(store) == before
+    fill(store, [1], size=SIZE - HEADER_BYTES)
+    assert contents(store)[:-1] == before
+    store.close()
