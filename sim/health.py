@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sim.layout import GROUP
 from sim.oracles.base import Violation
 from sim.oracles.route_answers import RouteAnswers
-from sim.oracles.routes import check_gone, missing
+from sim.oracles.routes import check_gone, check_kept, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -92,6 +92,7 @@ class Health:
                     if one in replicas and self._is_clear(one, host.address, since_ns)
                 }
                 check_gone(name, server.table, gone, self._world.loop.now_ns)
+                check_kept(name, server.table)
                 self.listener(name).check_present()
 
     def check_registered(self) -> None:

@@ -17,6 +17,7 @@ from sim.oracles.heard_ends import HeardEnds
 from sim.oracles.held_table import HeldTable
 from sim.oracles.order import Locks, Order
 from sim.oracles.retries import Retries
+from sim.oracles.shares import look_at_shares
 from sim.oracles.transactions import Transactions
 from sim.workload import PAY_TOPIC, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TASK_TOPIC, TOPIC
 
@@ -92,7 +93,7 @@ class Judges:
             self.broadcast = Broadcast(
                 truth, findings, (GROUP, TOPIC), is_first=is_first, dropped=dropped
             )
-        world.watch.on_ticks.append(HeldTable().on_tick)
+        world.watch.on_ticks += (HeldTable().on_tick, look_at_shares)
         self.further = Further(truth, findings, world.record, dropped)
         self.transactions: Transactions | None = None
         if workload.transactional is not None:

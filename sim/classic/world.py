@@ -26,6 +26,7 @@ from sim.oracles.pair import Pair, Terms
 from sim.oracles.pair_answers import PairEnd
 from sim.oracles.pair_tables import PairTables
 from sim.oracles.queue_files import QueueFiles
+from sim.oracles.shares import check_shares
 from sim.oracles.wire import Tap
 
 if TYPE_CHECKING:
@@ -141,6 +142,9 @@ class ClassicWorld(PlainWorld):
         """Look at what no event tells, again and again."""
         try:
             self.tables.look()
+            for broker in self.pair.brokers.values():
+                if broker.is_up and broker.running._started:
+                    check_shares(broker.name, broker.running)
         except Violation as found:
             self.findings.report(found)
         self.at(self.loop.now_ns + LOOK_MS * NS_PER_MS, self.look)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WAITS: Final = "A22 held though there is more"
 KEPT: Final = "A39 counted otherwise than held"
+GONE: Final = "A41 pull held for a connection that is gone"
 LOOKS: Final = 6
 """So often in a row a pull is seen behind the end of its queue before that is judged: pulls are
 woken one after the other, with turns between them."""
@@ -30,12 +31,16 @@ class HeldTable:
         self._behind: dict[str, dict[tuple[int, int, int], int]] = {}
         """By broker: how often each was seen behind, by connection, opaque and offset."""
 
+        self._gone: dict[str, set[int]] = {}
+        """By broker: pulls of closed connections at the last look."""
+
     def on_tick(self, replica: Replica) -> None:
         """Look at a leader, now and then. Errors: `Violation`."""
         controller = replica.controller
         table = controller.tables.held
         pulls = [pull for held in table._by_queue.values() for pull in held.values()]
         self._check_kept(replica.name, table, len(pulls))
+        self._check_gone(replica.name, pulls)
         before, now = self._behind.get(replica.name, {}), {}
         if controller.store.readable and not replica.is_corrupt:
             reader = controller.store.reader
@@ -57,6 +62,16 @@ class HeldTable:
             node=name,
         )
 
+    def _check_gone(self, name: str, pulls: list[HeldPull]) -> None:
+        """Nobody waits for the answer, and the place in the table is taken from others."""
+        before, gone = self._gone.get(name, set()), {pull.token for pull in pulls if _is_over(pull)}
+        self._gone[name] = gone
+        for pull in pulls:
+            if pull.token in before & gone:
+                text = f"{name} holds a pull of {pull.group} of {pull.topic}/{pull.queue_id}"
+                text = f"{text} for {pull.holder}, whose connection is closed"
+                raise Violation(GONE, text, node=name)
+
     def _check_kept(self, name: str, table: HoldTable, pulls: int) -> None:
         counts = {
             "counted": len(table),
@@ -68,3 +83,7 @@ class HeldTable:
         if wrong or table.filters_bytes != weights:
             text = f"{name} holds {pulls} pulls, and {wrong}; filters of {weights} bytes"
             raise Violation(KEPT, f"{text}, and {table.filters_bytes}", node=name)
+
+
+def _is_over(pull: HeldPull) -> bool:
+    return bool(pull.connection.closed)

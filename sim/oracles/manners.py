@@ -40,8 +40,10 @@ class Manners:
             return  # the leader that is heard came behind it: who was paused takes all in one turn
         # What was heard in this very tick may have come behind the vote; a disk may hold it up.
         is_heard = state.leader_id is not None and 0 < silent < state.config.election_ticks_min
-        if is_heard and not replica.disk.is_watched:
+        is_leader = state.role is LEADER and state.tick > state.barrier_tick
+        if (is_heard or is_leader) and not replica.disk.is_watched:
             text = f"{replica.name} heard {state.leader_id} {silent} ticks ago"
+            text = f"{replica.name} leads" if is_leader else text
             raise Violation(DISTURBED, f"{text}, and gives {message.receiver} a pre-vote")
 
     def on_boot(self, replica: Replica) -> None:

@@ -19,6 +19,7 @@ Source: spec/wire.md 3.2; RouteInfoManager.pickupTopicRouteData, onChannelDestro
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from sim.oracles.base import Violation
@@ -35,9 +36,12 @@ GONE_NAME: Final = "A45 registered and not there"
 PLACES_NAME: Final = "A45 a broker at two places"
 OLDER_NAME: Final = "A45 leader of an older term taken"
 MODEL_NAME: Final = "A45 route otherwise than was registered"
+REFUSED_NAME: Final = "A45 follower refused again and again"
+REFUSALS_MAX: Final = 3
+"""So often in a row is a follower refused: it comes again over a connection of its own."""
 MASTER_ID: Final = "0"
 ROUTE, REGISTER, UNREGISTER = 105, 103, 104
-SUCCESS: Final = 0
+SUCCESS, REFUSED = 0, 1
 
 Told = tuple[dict[str, dict[str, str]], dict[str, tuple[int, int, int]]]
 """Addresses by broker name and id; read queues, write queues and permissions by broker name."""
@@ -54,6 +58,8 @@ class RouteAnswers:
         """By address of a broker: over which connection it registered last, where, and when."""
         self._leaders: dict[str, tuple[NameServer, str, int]] = {}
         """By name of a group: where its last leader registered, its address, and its term."""
+        self._refusals: Counter[tuple[str, str]] = Counter()
+        """By group and address of a follower: how often in a row its registration was refused."""
         self._model: tuple[NameServer | None, RouteModel] = (None, RouteModel())
         """Of which life of the name server, and what its table should be."""
 
@@ -75,6 +81,8 @@ class RouteAnswers:
             place = (tap, self._servers.get(self._name), answer.at_ns)
             self._registered[request.text("brokerAddr")] = place
             self._check_leader(request)
+        if request.code == REGISTER:
+            self._check_refusal(request, answer)
         if request.code != ROUTE or request.note is None:
             return
         topic = request.text("topic")
@@ -138,6 +146,19 @@ class RouteAnswers:
             text = f"{self._name} takes {addr} of term {term} for the leader of {group}"
             text = f"{text}, which {known[1]} of term {known[2]} is"
             raise Violation(OLDER_NAME, text, node=self._name)
+
+    def _check_refusal(self, request: Said, answer: Said) -> None:
+        """Judge a follower of a known leader that is told "no": it takes nobody's place."""
+        group, addr = request.text("brokerName"), request.text("brokerAddr")
+        known = self._leaders.get(group)
+        is_follower = request.text("brokerId") != MASTER_ID and known is not None
+        if answer.code != REFUSED or not is_follower or request.number("raftTerm") < 0:
+            self._refusals.pop((group, addr), None)
+            return
+        self._refusals[group, addr] += 1
+        if self._refusals[group, addr] > REFUSALS_MAX:
+            text = f"{self._name} takes no registration of {addr}, a follower of {group}"
+            raise Violation(REFUSED_NAME, f"{text}: {answer.remark}", node=self._name)
 
     def _say(self, topic: str) -> Told | None:
         server = self._servers.get(self._name)

@@ -24,6 +24,7 @@ MASTER_ID: Final = 0
 GONE_NS: Final = 1_500_000_000
 """A connection that was reset is known to be gone after so long, on any link that works."""
 NAME: Final = "A45 route"
+KEPT_NAME: Final = "A45 counted otherwise than registered"
 ROUTE_OF_TOPIC: Final = 105
 
 
@@ -39,6 +40,30 @@ def check_gone(name: str, table: RouteTable, gone: Mapping[str, int], now_ns: in
         if strangers:
             text = f"{name} tells of {strangers} in {group.broker_name}, and knows none of them"
             raise Violation(NAME, text, node=name)
+
+
+def check_kept(name: str, table: RouteTable) -> None:
+    """Compare what a table counts with what it has. Errors: `Violation`.
+
+    What stays counted when it has gone is refused to others in the end. A group that is gone has
+    no rows but those that wait to be swept.
+    """
+    rows, groups = table.rows, table._groups
+    swept = {group.number for group in rows._gone}
+    numbers = {number for its in rows.topics.values() for number in its}
+    live = sorted((live.connection, addr) for addr, live in table._live.items())
+    for what, counted, held in (
+        ("groups", set(rows._living), {group.number for group in groups.values()}),
+        ("groups with rows", numbers - swept, numbers & set(rows._living)),
+        ("rows", rows.count, sum(len(group.topics) for group in groups.values())),
+        ("bytes of topics", rows.names_bytes, sum(map(len, rows.topics))),
+        ("bytes of brokers", table._names_bytes, sum(group.weight for group in groups.values())),
+        ("brokers by connection", sorted((c, a) for c, its in table._by_connection.items()
+                                         for a in its), live),
+    ):  # fmt: skip
+        if counted != held:
+            text = f"{name} counts as its {what} {counted}, and has {held}"
+            raise Violation(KEPT_NAME, text, node=name)
 
 
 def missing(

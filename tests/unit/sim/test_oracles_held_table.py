@@ -6,14 +6,15 @@ import pytest
 
 from broker.pulls.long_polling import HeldPull, HoldTable
 from sim.oracles.base import Violation
-from sim.oracles.held_table import KEPT, LOOKS, WAITS, HeldTable
+from sim.oracles.held_table import GONE, KEPT, LOOKS, WAITS, HeldTable
 
 RED = frozenset({1})
 
 
-def pull(offset, connection=1, opaque=7):
+def pull(offset, connection=1, opaque=7, closed=False):
     return HeldPull(
-        connection=SimpleNamespace(id=connection), opaque=opaque, serialize_type=0, topic="orders",
+        connection=SimpleNamespace(id=connection, closed=closed), opaque=opaque,
+        serialize_type=0, topic="orders",
         queue_id=0, offset=offset, max_count=1, wanted=RED, deadline_ms=1_000, group="g",
         holder="10.0.3.1",
     )  # fmt: skip
@@ -69,3 +70,9 @@ def test_counts_are_those_of_what_is_held(what):
     assert look(replica, 1) is None
     getattr(replica.controller.tables.held, what).clear()
     assert look(replica, 1) == KEPT
+
+
+def test_nothing_is_held_for_a_connection_that_is_gone():
+    replica = leader(pull(5, closed=True))
+    assert look(replica, 1) is None
+    assert look(replica, 2) == GONE

@@ -13,12 +13,13 @@ from sim.oracles.replica import Change
 TIMEOUT = 10
 
 
-def replica(silent=3, leader="n0", watched=False, term=3):
+def replica(silent=3, leader="n0", watched=False, term=3, role=Role.FOLLOWER, led=5):
     return SimpleNamespace(
         name="n1",
         disk=SimpleNamespace(is_watched=watched),
         state=SimpleNamespace(
-            term=term, tick=100, contact_tick=100 - silent, leader_id=leader,
+            term=term, tick=100, contact_tick=100 - silent, leader_id=leader, role=role,
+            barrier_tick=100 - led,
             config=SimpleNamespace(election_ticks_min=TIMEOUT),
         ),
     )  # fmt: skip
@@ -34,6 +35,8 @@ def replica(silent=3, leader="n0", watched=False, term=3):
         (replica(leader=None), True, True),
         (replica(watched=True), True, True),
         (replica(term=4), True, True),
+        (replica(silent=TIMEOUT, role=Role.LEADER), True, False),
+        (replica(silent=TIMEOUT, role=Role.LEADER, led=0), True, True),
     ],
 )
 def test_no_pre_vote_is_given_against_a_leader_that_is_heard(speaker, granted, is_sound):

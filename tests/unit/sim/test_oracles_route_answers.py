@@ -12,7 +12,7 @@ from mutants.planting import planted
 from namesrv.route_table import Registration, RouteTable
 from sim.clients.wire import frame_of
 from sim.oracles.base import Findings, Violation
-from sim.oracles.route_answers import RouteAnswers
+from sim.oracles.route_answers import REFUSALS_MAX, REFUSED_NAME, RouteAnswers
 from sim.oracles.route_model import RouteModel
 from sim.oracles.wire import Said, Tap
 
@@ -222,3 +222,33 @@ def test_a_leader_of_an_older_term_takes_no_place_that_is_held(between):
     else:
         claim(server, "n1:1", 4)
     claim(server, "n2:1", 6)
+
+
+def refused(times, broker_id="1", code=1):
+    """A follower of a known leader registers, and is told the same each time."""
+    server = Server()
+    listener = server.validator
+    tap = SimpleNamespace(is_closed=False)
+    leads = {"brokerName": "g", "brokerAddr": "n0:1", "brokerId": "0", "raftTerm": "3"}
+    follows = Said(103, leads | {"brokerAddr": "n1:1", "brokerId": broker_id}, b"", 0, b"")
+    for request, answer in ((Said(103, leads, b"", 0, b""), 0), *((follows, code),) * times):
+        listener.on_request(tap, request)
+        listener.on_answer(tap, request, Said(answer, {}, b"", 0, b""))
+
+
+@pytest.mark.parametrize(
+    ("times", "broker_id", "code", "is_sound"),
+    [
+        (REFUSALS_MAX, "1", 1, True),
+        (REFUSALS_MAX + 1, "1", 1, False),
+        (REFUSALS_MAX + 1, "1", 0, True),
+        (REFUSALS_MAX + 1, "1", 2, True),
+        (REFUSALS_MAX + 1, "0", 1, True),
+    ],
+)
+def test_a_follower_is_not_refused_again_and_again(times, broker_id, code, is_sound):
+    if is_sound:
+        refused(times, broker_id, code)
+    else:
+        with pytest.raises(Violation, match=REFUSED_NAME):
+            refused(times, broker_id, code)

@@ -4,9 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
+from namesrv.route_table import Registration, RouteTable
 from sim.consumer_app import LateApp
 from sim.faults.plan import LateGroup
-from sim.oracles.routes import Heard
+from sim.oracles.base import Violation
+from sim.oracles.routes import KEPT_NAME, Heard, check_kept
 from sim.oracles.wire import Said
 
 ASKER = "10.0.6.1"
@@ -65,3 +68,44 @@ def late(start, routes):
 )
 def test_group_begins_where_it_says_unless_the_topic_was_new_to_it(start, answers, first):
     assert late(start, heard(*answers))._begins(("orders", 0)) == first
+
+
+def registered():
+    """A table with a broker that has gone and one that is there."""
+    table = RouteTable()
+    for number, name in enumerate(("g", "h")):
+        config = TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4)
+        topics = TopicConfigWrapper(topic_config_table={"orders": config})
+        taken = table.register(
+            Registration(
+                cluster="c", broker_name=name, broker_id=0, addr=f"{name}:1", raft_term=3,
+                topics=topics, connection=number,
+            ),
+            0,
+        )  # fmt: skip
+        assert not taken.refusal
+        assert not list(taken.rest or ())
+    table.on_connection_closed(0)
+    return table
+
+
+def test_a_table_counts_what_it_has():
+    check_kept("ns0", registered())
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda table: table.rows._living.update({9: None}),
+        lambda table: table.rows.topics["orders"].update({9: None}),
+        lambda table: setattr(table.rows, "count", 2),
+        lambda table: setattr(table.rows, "names_bytes", 0),
+        lambda table: setattr(table, "_names_bytes", 0),
+        lambda table: table._by_connection.clear(),
+    ],
+)
+def test_what_a_table_counts_otherwise_is_found(spoil):
+    table = registered()
+    spoil(table)
+    with pytest.raises(Violation, match=KEPT_NAME):
+        check_kept("ns0", table)

@@ -1,0 +1,130 @@
+"""What a broker counts of what it keeps is what it keeps.
+
+Offsets, locks, halves, members, claims and held pulls have one room each that all groups and
+addresses share.
+What is counted twice, or stays counted when it has gone, is refused to others in the end, and what
+is not counted knows no bound. A claim is of a member: one that has left holds no queue back.
+Source: `broker.fair_share`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from broker.groups.client_registry import MEMBER_BYTES
+from broker.state.consumer_offset import room_of
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from broker.controller import BrokerController
+    from broker.fair_share import FairShare
+    from broker.groups.claims import Claims
+    from broker.groups.client_registry import Client, ConsumerRegistry
+    from broker.pulls.long_polling import HoldTable
+    from broker.tables import Tables
+    from sim.oracles.replica import Replica
+
+COUNTED: Final = "A39 share counted otherwise than held"
+CLAIMED: Final = "A41 claim of a member that is gone"
+
+Held = Counter[str | int]
+
+
+def look_at_shares(replica: Replica) -> None:
+    """Look at a broker, now and then. Errors: `Violation`."""
+    check_shares(replica.name, replica.controller)
+
+
+def check_shares(name: str, controller: BrokerController) -> None:
+    """Compare what is counted with what is there. Errors: `Violation`."""
+    tables, halves = controller.tables, controller._processors.transactions.table
+    claims, pulls = tables.consumers.claims, tables.held
+    for what, share, held in (
+        ("offsets", tables.offsets.room, _by_group(tables)),
+        ("locks", tables.locks._room, Counter(group for group, *_ in tables.locks._leases)),
+        ("halves by group", halves.room, Counter(half.group for half in halves.rows)),
+        ("halves by source", halves.sources, Counter(half.source for half in halves.rows)),
+        ("members", tables.consumers._members.room, _by_address(tables)),
+        ("held pulls", pulls._room, _by_holder(pulls)),
+        ("filters", pulls._filters_room, _of_filters(pulls)),
+        ("claims", claims._room, Counter(one.holder for one in claims._holders.values())),
+    ):
+        _compare(name, what, share, held)
+    _check_claims(name, claims, tables.consumers)
+
+
+def _compare(name: str, what: str, share: FairShare, held: Held) -> None:
+    counted = share._used_by
+    if counted == held and share.used == sum(held.values()):
+        return
+    wrong = sorted(
+        (str(one), counted.get(one, 0), held[one])
+        for one in counted.keys() | held.keys()
+        if counted.get(one, 0) != held[one]
+    )
+    raise Violation(
+        COUNTED,
+        f"{name} counts {share.used} of {what}, and has {sum(held.values())}; holder, counted,"
+        f" held: {wrong[:3]}",
+        node=name,
+    )
+
+
+def _by_group(tables: Tables) -> Held:
+    """Return the room of offsets by group: one that waits is there as one that was applied is."""
+    held: Held = Counter()
+    applied, pending = tables.offsets._applied, tables.offsets._pending
+    for key in applied.keys() | pending.keys():
+        count = len(applied.get(key, {}).keys() | pending.get(key, {}).keys())
+        held[key.rpartition("@")[2]] += count * room_of(key)
+    return +held
+
+
+def _by_address(tables: Tables) -> Held:
+    """Return the room of members, and of what their groups subscribe to, by address."""
+    held: Held = Counter()
+    for group, client in _members(tables):
+        held[client.holder] += MEMBER_BYTES + len(group)
+    for one in tables.consumers.groups():
+        held[one.holder] += one.weight
+    return +held
+
+
+def _by_holder(table: HoldTable) -> Held:
+    return Counter(pull.holder for held in table._by_queue.values() for pull in held.values())
+
+
+def _of_filters(table: HoldTable) -> Held:
+    held: Held = Counter()
+    for one in table._filters.values():
+        held[one.holder] += one.weight
+    return +held
+
+
+def _members(tables: Tables) -> Iterator[tuple[str, Client]]:
+    groups: Iterable[tuple[str, dict[int, Client]]] = chain(
+        ((one.name, one.clients) for one in tables.consumers.groups()),
+        tables.producers._groups.items(),
+    )
+    for group, clients in groups:
+        for client in clients.values():
+            yield group, client
+
+
+def _check_claims(name: str, claims: Claims, consumers: ConsumerRegistry) -> None:
+    for queue, client in claims._holders.items():
+        if consumers._member(queue.group, client.connection.id) is not client:
+            raise Violation(
+                CLAIMED,
+                f"{client.client_id} has left {queue.group}, and {name} has it hold"
+                f" {queue.topic}/{queue.queue_id} still",
+                node=name,
+            )
+    kept = {queue for queues in claims._of.values() for queue in queues}
+    if kept != claims._holders.keys():
+        text = f"{name} has {len(claims._holders)} claims, and by connection {len(kept)}"
+        raise Violation(COUNTED, text, node=name)

@@ -1,0 +1,91 @@
+"""A broker counts of offsets, locks, halves, members and claims what it has."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from broker.groups.claims import ClaimedQueue, Claims
+from broker.groups.client_registry import Client, ConsumerRegistry, GroupTraits, ProducerRegistry
+from broker.pulls.long_polling import HoldTable
+from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.state.queue_lock import QueueLockTable
+from broker.transactions.halves import Half
+from broker.transactions.table import HalfTable
+from sim.oracles.base import Violation
+from sim.oracles.shares import CLAIMED, COUNTED, look_at_shares
+
+GROUP = "g"
+QUEUE = ClaimedQueue(GROUP, "orders", 0)
+
+
+def member(number):
+    connection = SimpleNamespace(id=number, remote=("10.0.3.1", 4_000 + number))
+    return Client(connection=connection, client_id=f"c{number}", language=0, version=0,
+                  last_seen_ms=0)  # fmt: skip
+
+
+def broker():
+    offsets = ConsumerOffsetTable()
+    consumers = ConsumerRegistry()
+    producers = ProducerRegistry(consumers._members.room)
+    halves = HalfTable()
+    halves.add(Half(0, 100, 1, 0, 0, 7, 9))
+    assert offsets.commit(GROUP, "orders", 0, 5)
+    offsets.apply(b'{"orders@g":{"0":5,"1":6}}')
+    assert offsets.commit(GROUP, "orders", 1, 8)
+    traits = GroupTraits(*("" for _ in GroupTraits.__struct_fields__))
+    for number in (1, 2):
+        assert consumers.register(GROUP, traits, member(number), [])
+    producers.register("p", member(3))
+    assert not consumers.claim(QUEUE, 1, anyway=False)
+    tables = SimpleNamespace(
+        offsets=offsets, locks=QueueLockTable(lambda: 0), consumers=consumers,
+        producers=producers, held=HoldTable(),
+    )  # fmt: skip
+    processors = SimpleNamespace(transactions=SimpleNamespace(table=halves))
+    return SimpleNamespace(tables=tables, _processors=processors)
+
+
+def look(controller):
+    try:
+        look_at_shares(SimpleNamespace(name="n0", controller=controller))
+    except Violation as found:
+        return found.oracle
+    return None
+
+
+def test_what_is_counted_is_what_is_there():
+    one = broker()
+    assert look(one) is None
+    one.tables.consumers.unregister(GROUP, 1)
+    one.tables.offsets.drop_pending()
+    assert look(one) is None
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda one: one.tables.offsets.room,
+        lambda one: one.tables.locks._room,
+        lambda one: one.tables.consumers._members.room,
+        lambda one: one.tables.consumers.claims._room,
+        lambda one: one.tables.held._room,
+        lambda one: one.tables.held._filters_room,
+        lambda one: one._processors.transactions.table.room,
+        lambda one: one._processors.transactions.table.sources,
+    ],
+)
+def test_what_is_counted_twice_is_found(share):
+    one = broker()
+    share(one).take(GROUP, 1)
+    assert look(one) == COUNTED
+
+
+def test_a_claim_is_of_a_member(monkeypatch):
+    one = broker()
+    monkeypatch.setattr(Claims, "end_all", lambda *_: None)
+    one.tables.consumers.unregister(GROUP, 1)
+    assert look(one) == CLAIMED
+    one = broker()
+    one.tables.consumers.claims._of.clear()
+    assert look(one) == COUNTED
