@@ -1,5 +1,7 @@
 """What a push consumer hands to its listener: of the queues it holds, and each message once.
 
+What hindered its pulls of a queue is told no more once the queue has been pulled.
+
 Looked at in the consumer itself, where the cause of a second time is known: it gave the queue back
 and took it again, the listener failed, or a broker called its offset illegal. Nothing else is one.
 Source: spec/proof.md 3.3 (A9, A10: redeliveries without a cause); RocketMQ ProcessQueue.isDropped.
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 AGAIN: Final = "A10 handed out again without a cause"
 GIVEN_BACK: Final = "A10 handed out from a queue that was given back"
+HINDERED: Final = "A41 a problem that is over is told"
 
 
 class Consuming:
@@ -61,6 +64,13 @@ class Member:
             self._done[queue] = set()
 
         puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
+        take = puller._take
+
+        async def taken(result: Any, *about: Any) -> None:  # noqa: ANN401  # as the puller has it
+            self._check_told(queue)
+            await take(result, *about)
+
+        puller._take = taken  # type: ignore[method-assign]  # likewise
         return True
 
     async def _checked_release(self, queue: MessageQueue) -> bool:
@@ -84,6 +94,15 @@ class Member:
                     self._report(AGAIN, queue, message.queue_offset)
                 done.add(message.queue_offset)
         return status
+
+    def _check_told(self, queue: MessageQueue) -> None:
+        """Look at what a member says of a queue that it has just pulled."""
+        hindrances = self._push.hindrances
+        problem = hindrances._queues.get(queue)
+        if problem is not None or queue in hindrances._since_ms:
+            text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id} was pulled"
+            text = f"{text}, and counts as hindered: {problem!r}"
+            self._findings.report(Violation(HINDERED, text))
 
     def _report(self, oracle: str, queue: MessageQueue, offset: int) -> None:
         text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}@{offset}"

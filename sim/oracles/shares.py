@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.groups.client_registry import MEMBER_BYTES
 from broker.state.consumer_offset import room_of
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from broker.controller import BrokerController
     from broker.fair_share import FairShare
@@ -43,7 +43,7 @@ def check_shares(name: str, controller: BrokerController) -> None:
     """Compare what is counted with what is there. Errors: `Violation`."""
     tables, halves = controller.tables, controller._processors.transactions.table
     claims, pulls = tables.consumers.claims, tables.held
-    for what, share, held in (
+    shares: tuple[tuple[str, FairShare, Mapping[Any, int]], ...] = (
         ("offsets", tables.offsets.room, _by_group(tables)),
         ("locks", tables.locks._room, Counter(group for group, *_ in tables.locks._leases)),
         ("halves by group", halves.room, Counter(half.group for half in halves.rows)),
@@ -52,19 +52,20 @@ def check_shares(name: str, controller: BrokerController) -> None:
         ("held pulls", pulls._room, _by_holder(pulls)),
         ("filters", pulls._filters_room, _of_filters(pulls)),
         ("claims", claims._room, Counter(one.holder for one in claims._holders.values())),
-    ):
+    )
+    for what, share, held in shares:
         _compare(name, what, share, held)
     _check_claims(name, claims, tables.consumers)
 
 
-def _compare(name: str, what: str, share: FairShare, held: Held) -> None:
+def _compare(name: str, what: str, share: FairShare, held: Mapping[Any, int]) -> None:
     counted = share._used_by
     if counted == held and share.used == sum(held.values()):
         return
     wrong = sorted(
-        (str(one), counted.get(one, 0), held[one])
+        (str(one), counted.get(one, 0), held.get(one, 0))
         for one in counted.keys() | held.keys()
-        if counted.get(one, 0) != held[one]
+        if counted.get(one, 0) != held.get(one, 0)
     )
     raise Violation(
         COUNTED,

@@ -12,7 +12,7 @@ from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
 from namesrv.route_table import Registration, RouteTable
 from sim.context import CURRENT
 from sim.oracles.base import Findings, Violation
-from sim.oracles.consuming import AGAIN, GIVEN_BACK, Consuming
+from sim.oracles.consuming import AGAIN, GIVEN_BACK, HINDERED, Consuming
 from sim.oracles.healthy import CALM_NS, Healthy
 from sim.oracles.replica import Change
 from sim.oracles.routes import GONE_NS, check_gone, missing
@@ -30,13 +30,14 @@ class Push:
     def __init__(self):
         self.assignment = SimpleNamespace(_take=self.take, _release=self.release, _held={})
         self.service = SimpleNamespace(_listener=self.listen)
+        self.hindrances = SimpleNamespace(_queues={}, _since_ms={})
         self.status = ConsumeStatus.CONSUME_SUCCESS
         self.findings = Findings()
         Consuming(self.findings).follow(self)
 
     async def take(self, queue):
         self.assignment._held[queue] = SimpleNamespace(
-            puller=SimpleNamespace(_on_illegal_offset=self.jump)
+            puller=SimpleNamespace(_on_illegal_offset=self.jump, _take=self.jump)
         )
         return True
 
@@ -105,6 +106,19 @@ def test_what_was_under_way_when_the_queue_was_taken_anew_may_come_again():
     push.service._listener.__self__._listener = slow
     asyncio.run(hand_out_meanwhile())
     assert push.findings.first.oracle == AGAIN
+
+
+@pytest.mark.parametrize("what", ["_queues", "_since_ms"])
+def test_a_problem_of_a_queue_that_is_pulled_is_told_no_more(what):
+    push = Push()
+    push.do("_take")
+    puller = push.assignment._held[QUEUE].puller
+    getattr(push.hindrances, what)[MessageQueue("orders", "b", 1)] = 7
+    asyncio.run(puller._take(None))
+    assert push.hand_out(1) is None
+    getattr(push.hindrances, what)[QUEUE] = 7
+    asyncio.run(puller._take(None))
+    assert push.hand_out(2) == HINDERED
 
 
 def test_a_queue_that_was_given_back_is_not_handed_out():
