@@ -70,7 +70,7 @@ class Member:
             self._check_told(queue)
             await take(result, *about)
 
-        puller._take = taken  # type: ignore[method-assign]  # likewise
+        puller._take = taken  # type: ignore[method-assign, assignment]  # likewise
         return True
 
     async def _checked_release(self, queue: MessageQueue) -> bool:
