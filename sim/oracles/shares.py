@@ -3,8 +3,9 @@
 Offsets, locks, halves, members, claims and held pulls have one room each that all groups and
 addresses share.
 What is counted twice, or stays counted when it has gone, is refused to others in the end, and what
-is not counted knows no bound. A claim is of a member: one that has left holds no queue back.
-Source: `broker.fair_share`.
+is not counted knows no bound. A claim is of a member: one that has left holds no queue back. A
+connection of a member that has ended is no member's any more.
+Source: `broker.fair_share`; `dledger.peers.rpc`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.groups.client_registry import MEMBER_BYTES
+import msgspec
+
+from broker.groups.client_registry import MEMBER_BYTES, weight_of
 from broker.state.consumer_offset import room_of
+from dledger.peers.rpc import TcpTransport
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from sim.oracles.replica import Replica
 
 COUNTED: Final = "A39 share counted otherwise than held"
+PEERS: Final = "A43 connection of a peer that is gone is kept"
 CLAIMED: Final = "A41 claim of a member that is gone"
 
 Held = Counter[str | int]
@@ -37,6 +42,9 @@ Held = Counter[str | int]
 def look_at_shares(replica: Replica) -> None:
     """Look at a broker, now and then. Errors: `Violation`."""
     check_shares(replica.name, replica.controller)
+    transport = replica.node._transport
+    if isinstance(transport, TcpTransport):
+        check_peers(replica.name, transport)
 
 
 def check_shares(name: str, controller: BrokerController) -> None:
@@ -56,6 +64,17 @@ def check_shares(name: str, controller: BrokerController) -> None:
     for what, share, held in shares:
         _compare(name, what, share, held)
     _check_claims(name, claims, tables.consumers)
+
+
+def check_peers(name: str, transport: TcpTransport) -> None:
+    """Look for connections that have ended, of members or of others. Errors: `Violation`.
+
+    Whoever keeps them believes that the member is there, and tells nobody that it is not.
+    """
+    for one in (*transport._inbound, *transport._by_sender.values()):
+        if one.is_connected and one._transport is None:
+            text = f"{name} has a connection of {one.sender or 'nobody known'} from {one.remote}"
+            raise Violation(PEERS, f"{text}, which has ended", node=name)
 
 
 def _compare(name: str, what: str, share: FairShare, held: Mapping[Any, int]) -> None:
@@ -91,7 +110,8 @@ def _by_address(tables: Tables) -> Held:
     for group, client in _members(tables):
         held[client.holder] += MEMBER_BYTES + len(group)
     for one in tables.consumers.groups():
-        held[one.holder] += one.weight
+        told = map(len, msgspec.structs.astuple(one.traits))
+        held[one.holder] += weight_of(one.subscriptions.values()) + sum(told)
     return +held
 
 

@@ -5,14 +5,20 @@ from types import SimpleNamespace
 import pytest
 
 from broker.groups.claims import ClaimedQueue, Claims
-from broker.groups.client_registry import Client, ConsumerRegistry, GroupTraits, ProducerRegistry
+from broker.groups.client_registry import (
+    Client,
+    ConsumerRegistry,
+    GroupTraits,
+    ProducerRegistry,
+    Subscription,
+)
 from broker.pulls.long_polling import HoldTable
 from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.queue_lock import QueueLockTable
 from broker.transactions.halves import Half
 from broker.transactions.table import HalfTable
 from sim.oracles.base import Violation
-from sim.oracles.shares import CLAIMED, COUNTED, look_at_shares
+from sim.oracles.shares import CLAIMED, COUNTED, PEERS, check_peers, look_at_shares
 
 GROUP = "g"
 QUEUE = ClaimedQueue(GROUP, "orders", 0)
@@ -43,12 +49,13 @@ def broker():
         producers=producers, held=HoldTable(),
     )  # fmt: skip
     processors = SimpleNamespace(transactions=SimpleNamespace(table=halves))
-    return SimpleNamespace(tables=tables, _processors=processors)
+    node = SimpleNamespace(_transport=None)
+    return SimpleNamespace(tables=tables, _processors=processors, node=node)
 
 
 def look(controller):
     try:
-        look_at_shares(SimpleNamespace(name="n0", controller=controller))
+        look_at_shares(SimpleNamespace(name="n0", controller=controller, node=controller.node))
     except Violation as found:
         return found.oracle
     return None
@@ -89,3 +96,32 @@ def test_a_claim_is_of_a_member(monkeypatch):
     one = broker()
     one.tables.consumers.claims._of.clear()
     assert look(one) == COUNTED
+
+
+def test_what_a_group_subscribes_to_is_weighed_as_it_is():
+    one = broker()
+    traits = one.tables.consumers.get(GROUP).traits
+    wanted = Subscription.parse("orders", "red || green", 2)
+    assert one.tables.consumers.register(GROUP, traits, member(1), [wanted])
+    assert look(one) is None
+    one.tables.consumers.get(GROUP).subscriptions.clear()
+    assert look(one) == COUNTED
+
+
+@pytest.mark.parametrize(
+    ("transport", "is_connected", "is_sound"),
+    [(object(), True, True), (None, True, False), (None, False, True)],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_connection_that_has_ended_is_kept_by_nobody(transport, is_connected, is_sound, known):
+    inbound = SimpleNamespace(
+        is_connected=is_connected, _transport=transport, sender="n1", remote="10.0.0.2:5000"
+    )
+    peers = SimpleNamespace(
+        _inbound=[] if known else [inbound], _by_sender={"n1": inbound} if known else {}
+    )
+    if is_sound:
+        check_peers("n0", peers)
+    else:
+        with pytest.raises(Violation, match=PEERS):
+            check_peers("n0", peers)
