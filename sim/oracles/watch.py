@@ -39,6 +39,7 @@ from sim.oracles.leadership import (
 )
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.manners import Manners
+from sim.oracles.noting import Noting
 from sim.oracles.offsets_kept import OffsetsKept
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.promotion import Promotion
@@ -120,7 +121,7 @@ class Watch:
         self.manners = Manners(self.truth)
         self.flush_lag, self.hung_disk = FlushLag(), HungDisk()
         self.fatal_failure, self.remembered = FatalFailure(), Remembered()
-        self.serving = Serving(self.findings)
+        self.serving, self.noting = Serving(self.findings), Noting()
         self.reading = Reading(self.truth, self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
@@ -146,6 +147,7 @@ class Watch:
             self.fatal_failure,
             self.serving,
             self.reading,
+            self.noting,
             Trimming(self.findings, self.replicas),
         )
 
@@ -236,6 +238,7 @@ class Watch:
         if replica.is_up and replica.node._opened:
             try:
                 self.durable.on_kill(replica)
+                self.noting.on_kill(replica)
             except Exception as error:  # noqa: BLE001 - the caller is the nemesis
                 self.findings.report(error)
 
@@ -302,6 +305,7 @@ class Watch:
         is_applied, is_told = now[5] == before[5], now[6] == before[6]
         if not (is_applied and is_told):
             self.monotonic.on_change(replica, change)
+            self.noting.on_change(replica, change)
         is_log = now[3] == old_last == kept
         if not is_log:
             self.remembered.on_change(replica, change)
