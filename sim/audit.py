@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
+from dledger.errors import DLedgerError
 from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
 from sim.client_app import ClientApp
 from sim.consumer_app import ConsumerApp, LateApp
@@ -26,6 +27,7 @@ from sim.workload import GROUP, TOPIC, topics_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dledger.node import DLedgerNode
     from sim.context import Host
     from sim.world import World
 
@@ -94,6 +96,10 @@ class Auditor:
         await self._send_by_clients()
         self.stage = "replicas have not come to the same log"
         await _until(self._is_level)
+        self.stage = "a member that lost its directory does not count again"
+        await _until(self._is_whole)
+        self.stage = "the leader confirms no read"
+        await self._confirm_read()
         self.stage = "name servers do not tell what is so"
         await _until(lambda: not world.health.wrong_route())
         await _until(self._is_done_with)
@@ -190,6 +196,28 @@ class Auditor:
             if world.controllers[name].applied_index != one.commit_index:
                 return False
         return True
+
+    def _is_whole(self) -> bool:
+        """Whether every member votes and is counted, whatever it has lost meanwhile."""
+        world = self._world
+        leader = world.leader()
+        node = None if leader is None else world.node(leader)
+        if leader is None or node is None:
+            return False
+        members = world.watch.truth.voters_of(world.watch.replicas[leader])
+        rejoining = node._raft.state.rejoining
+        return not any(world.is_recovering(one) or one in rejoining for one in members)
+
+    async def _confirm_read(self) -> None:
+        """Have the leader say once that it leads still, as it is asked for a read."""
+        world, confirmed = self._world, list[int]()
+        while not confirmed:
+            leader = world.leader()
+            node = None if leader is None else world.node(leader)
+            if leader is not None and node is not None:
+                asked = world.run_on(leader, _read_index(node, confirmed))
+                await _until(lambda: asked is None or asked.done())  # noqa: B023  # waited for here
+            await asyncio.sleep(RETRY_S)
 
     async def _read(self, puller: PullConsumer, topic: str) -> None:
         while True:
@@ -324,6 +352,11 @@ class Auditor:
                     text = f"{queue.topic}/{queue.queue_id}@{offset} was committed past, unfinished"
                     world.findings.report(Violation("A1 lost to the group", text, offset=offset))
                     return
+
+
+async def _read_index(node: DLedgerNode, confirmed: list[int]) -> None:
+    with contextlib.suppress(DLedgerError):
+        confirmed.append(await node.operations.read_index())
 
 
 async def _until(holds: Callable[[], bool]) -> None:
