@@ -102,6 +102,8 @@ class Auditor:
         await self._confirm_read()
         self.stage = "name servers do not tell what is so"
         await _until(lambda: not world.health.wrong_route())
+        self.stage = "name servers do not tell of all members"
+        await _until(lambda: not world.health.lacks_follower())
         await _until(self._is_done_with)
         self.stage = "queues are not readable to their ends"
         for topic in topics_of(world.plan.workload):

@@ -197,6 +197,20 @@ class Health:
         )
         return next(filter(None, found), "")
 
+    def lacks_follower(self) -> str:
+        """Say which running member a name server does not tell of in the end; empty for none."""
+        world, leader = self._world, self._world.leader()
+        if leader is None:
+            return "nobody leads"
+        members = world.watch.truth.voters_of(world.watch.replicas[leader])
+        addresses = {world.layout.broker_address(one) for one in members if world.node(one)}
+        for name, server in self.servers.items():
+            known = server.table.cluster_info().broker_addr_table.get(GROUP)
+            told = set() if known is None else set(known.broker_addrs.values())
+            if world.hosts[name].alive and addresses - told:
+                return f"{name} tells nothing of {sorted(addresses - told)}"
+        return ""
+
     def _is_clear(self, name: str, address: str, since_ns: int) -> bool:
         """Whether the links between a broker and a machine have worked as usual since a time."""
         own = self._world.hosts[name].address
