@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 AGAIN: Final = "A10 handed out again without a cause"
 GIVEN_BACK: Final = "A10 handed out from a queue that was given back"
+BEGUN: Final = "A41 calls of a listener that are over are remembered"
+OTHERS_MAX: Final = 8
+"""Calls that were begun elsewhere: an operator may have a message consumed once more."""
 HINDERED: Final = "A41 a problem that is over is told"
 
 
@@ -42,6 +45,8 @@ class Member:
         self._push = push
         self._findings = findings
         self._held: set[MessageQueue] = set()
+        self._calls = 0
+        """Calls of the listener that are under way."""
         self._done: dict[MessageQueue, set[int]] = defaultdict(set)
         assignment, service = push.assignment, push.service
         self._take, self._release = assignment._take, assignment._release
@@ -86,8 +91,13 @@ class Member:
         if queue not in self._held:
             self._report(GIVEN_BACK, queue, messages[0].queue_offset)
         done = self._done[queue]  # what was under way before the queue was taken anew is no cause
-        outcome = self._listener(messages, context)
-        status = await outcome if isawaitable(outcome) else outcome
+        self._calls += 1
+        try:
+            outcome = self._listener(messages, context)
+            status = await outcome if isawaitable(outcome) else outcome
+        finally:
+            self._calls -= 1
+        self._check_begun()
         if status is ConsumeStatus.CONSUME_SUCCESS:
             for message in messages:
                 if message.queue_offset in done:
@@ -103,6 +113,13 @@ class Member:
             text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id} was pulled"
             text = f"{text}, and counts as hindered: {problem!r}"
             self._findings.report(Violation(HINDERED, text))
+
+    def _check_begun(self) -> None:
+        """Look at the calls that a member believes to be under way."""
+        begun = len(self._push._listener._begun)
+        if begun > self._calls + OTHERS_MAX:
+            text = f"{self._push.client_id} has {self._calls} calls under way, and counts {begun}"
+            self._findings.report(Violation(BEGUN, text))
 
     def _report(self, oracle: str, queue: MessageQueue, offset: int) -> None:
         text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}@{offset}"

@@ -12,7 +12,14 @@ from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
 from namesrv.route_table import Registration, RouteTable
 from sim.context import CURRENT
 from sim.oracles.base import Findings, Violation
-from sim.oracles.consuming import AGAIN, GIVEN_BACK, HINDERED, Consuming
+from sim.oracles.consuming import (
+    AGAIN,
+    BEGUN,
+    GIVEN_BACK,
+    HINDERED,
+    OTHERS_MAX,
+    Consuming,
+)
 from sim.oracles.healthy import CALM_NS, Healthy
 from sim.oracles.replica import Change
 from sim.oracles.routes import GONE_NS, check_gone, missing
@@ -30,6 +37,7 @@ class Push:
     def __init__(self):
         self.assignment = SimpleNamespace(_take=self.take, _release=self.release, _held={})
         self.service = SimpleNamespace(_listener=self.listen)
+        self._listener = SimpleNamespace(_begun={})
         self.hindrances = SimpleNamespace(_queues={}, _since_ms={})
         self.status = ConsumeStatus.CONSUME_SUCCESS
         self.findings = Findings()
@@ -106,6 +114,15 @@ def test_what_was_under_way_when_the_queue_was_taken_anew_may_come_again():
     push.service._listener.__self__._listener = slow
     asyncio.run(hand_out_meanwhile())
     assert push.findings.first.oracle == AGAIN
+
+
+def test_calls_that_are_over_are_forgotten():
+    push = Push()
+    push.do("_take")
+    push._listener._begun.update(dict.fromkeys(range(OTHERS_MAX), 7))
+    assert push.hand_out(1) is None
+    push._listener._begun[OTHERS_MAX] = 7
+    assert push.hand_out(2) == BEGUN
 
 
 @pytest.mark.parametrize("what", ["_queues", "_since_ms"])
