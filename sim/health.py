@@ -12,6 +12,7 @@ from sim.oracles.routes import check_gone, check_kept, missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from dledger.node import DLedgerNode
     from namesrv.server import NameServer
     from sim.context import Host
     from sim.disk import SimDisk
@@ -57,6 +58,10 @@ class World(Protocol):
 
     def disk(self, name: str) -> SimDisk:
         """Return the disk of a machine."""
+        ...
+
+    def node(self, name: str) -> DLedgerNode | None:
+        """Return the replica that runs on a machine, None while none does."""
         ...
 
 
