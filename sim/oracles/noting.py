@@ -1,7 +1,9 @@
 """How far the log is committed is noted from time to time: a start walks over little of it.
 
 A checkpoint that is too new is found elsewhere (`durable`); one that is too old loses nothing, and
-nobody sees it but who waits for a start after a kill. Source: docs/raft.md; `dledger.disk.flusher`.
+nobody sees it but who waits for a start after a kill. An install of a snapshot that is over is not
+begun any more: the next start would remove the log that has grown behind it.
+Source: docs/raft.md; `dledger.disk.flusher`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from sim.oracles.replica import Change, Replica
 
 NAME: Final = "A38 committed and not noted"
+INSTALL: Final = "A38 install that is over is noted as begun"
 SLACK_MS: Final = 1_000
 """Beside the interval: the sync that it waits for, and what the disk does before it."""
 
@@ -49,6 +52,8 @@ class Noting:
     def on_kill(self, replica: Replica) -> None:
         """Compare the note with what was delivered some time ago. Errors: `Violation`."""
         disk, delivered = replica.disk, self._delivered.get(replica.name)
+        store, last = replica.node._store, replica.node._driver.synced_index
+        self.check_install(replica)
         if not delivered or disk.is_watched or replica.is_corrupt or disk.has_failed_syncs():
             return
         if disk.writes_refused > self._refused.get(replica.name, 0):
@@ -57,10 +62,17 @@ class Noting:
         noted = (Checkpoint() if data is None else decode_checkpoint(data)).committed_index
         old_tick = replica.state.tick - _ticks(replica)
         index = max((index for tick, index in delivered if tick <= old_tick), default=noted)
-        first, synced = replica.node._store.first_index, replica.node._driver.synced_index
-        if first <= index <= synced and noted < index:
+        if store.first_index <= index <= last and noted < index:
             text = f"{replica.name} had delivered {index} some time before its end, and notes"
             raise Violation(NAME, f"{text} {noted} as committed", node=replica.name, index=index)
+
+    def check_install(self, replica: Replica) -> None:
+        """Look whether the next start would go on with an install that is over."""
+        snapshots, last = replica.node._store.snapshots, replica.node._driver.synced_index
+        meta = snapshots.meta
+        if meta is not None and last > meta.id.last_index and snapshots.replaces_log:
+            text = f"{replica.name} has a log up to {last} behind a snapshot that it installed"
+            raise Violation(INSTALL, f"{text}, and its next start removes that", node=replica.name)
 
 
 def _ticks(replica: Replica) -> int:

@@ -247,6 +247,7 @@ class Watch:
         replica = self.replicas[name]
         self.tables.at_end(replica)
         if replica.is_up and not replica.is_corrupt:
+            self.noting.check_install(replica)
             known = replica.marks
             base = replica.base
             self._read(replica)

@@ -6,7 +6,7 @@ import pytest
 
 from dledger.codec.properties import Checkpoint, encode_checkpoint
 from sim.oracles.base import Violation
-from sim.oracles.noting import Noting
+from sim.oracles.noting import INSTALL, Noting
 
 TICK_MS = 50
 LATE = 42
@@ -33,7 +33,10 @@ def replica(noted, first=0):
         state=SimpleNamespace(tick=0, delivered_index=-1),
         node=SimpleNamespace(
             config=SimpleNamespace(checkpoint_interval_ms=1_000),
-            _driver=SimpleNamespace(synced_index=100), _store=SimpleNamespace(first_index=first),
+            _driver=SimpleNamespace(synced_index=100),
+            _store=SimpleNamespace(
+                first_index=first, snapshots=SimpleNamespace(replaces_log=False, meta=None)
+            ),
         ),
     )  # fmt: skip
 
@@ -81,3 +84,18 @@ def test_another_life_begins_anew():
     oracle.on_boot(one)
     one.state.tick = 2 * LATE
     oracle.on_kill(one)
+
+
+@pytest.mark.parametrize(
+    ("begun", "last", "is_found"), [(True, 99, True), (True, 100, False), (False, 99, False)]
+)
+def test_an_install_that_is_over_is_noted_no_more(begun, last, is_found):
+    one, oracle = replica(5), Noting()
+    one.node._store.snapshots = SimpleNamespace(
+        replaces_log=begun, meta=SimpleNamespace(id=SimpleNamespace(last_index=last))
+    )
+    if is_found:
+        with pytest.raises(Violation, match=INSTALL):
+            oracle.on_kill(one)
+    else:
+        oracle.on_kill(one)
