@@ -18,6 +18,7 @@ from mutants.clients import CLIENTS
 from mutants.consumption import CONSUMPTION
 from mutants.controller import CONTROLLER
 from mutants.corners import CORNERS
+from mutants.counted import COUNTED
 from mutants.delays import DELAYS
 from mutants.dimensions import DIMENSIONS
 from mutants.door import DOOR
@@ -173,6 +174,7 @@ _SIMULATED: Final = (
     *KINDS_FURTHER,
     *PLACES,
     *OUTLIVED,
+    *COUNTED,
     *UNHEARD,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
