@@ -45,7 +45,9 @@ class _Step:
     told: object
     outcome: str
     reader: tuple[Any, ...] = ()
-    """Who did it: a reader has one operation at a time; empty: any producer that is free."""
+    """Who did it, if it read: a reader has one operation at a time."""
+    producer: object = None
+    """Who sent it, as far as it is known; of what it sends at once each has a process."""
     about: tuple[tuple[str, object], ...] = ()
 
 
@@ -115,7 +117,9 @@ def _kafka(history: History) -> tuple[list[_Step], int]:
         about += [("auditor", True)] if rows[0].get("auditor") else []
         steps.append(_Step(
             begun=began, ended=max(began, ended), f=_POLL, asked=[[_POLL]], told=[[_POLL, found]],
-            outcome="ok", reader=(grp, consumer, topic, queue_id), about=tuple(about),
+            # Jepsen looks for polls that go back within a process: each generation is one of its
+            # own, since what was not committed before it comes again.
+            outcome="ok", reader=(grp, consumer, topic, queue_id, generation), about=tuple(about),
         ))  # fmt: skip
     return steps, left_out
 
@@ -135,7 +139,7 @@ def _send_of(history: History, send: Row) -> _Step:
     told = [[_SEND, key, [offset, value] if outcome == "ok" else value]]
     return _Step(
         begun=send["t_inv"], ended=send["t_cmp"], f=_SEND, asked=[[_SEND, key, value]], told=told,
-        outcome=outcome, about=tuple(about),
+        outcome=outcome, producer=send.get("process", send.get("pid")), about=tuple(about),
     )  # fmt: skip
 
 
@@ -175,7 +179,7 @@ def _elle(history: History) -> tuple[list[_Step], int]:
         append = [[_APPEND, f"{place['topic']}/{place['queue_id']}", send["msg_key"]]]
         steps.append(_Step(
             begun=step.begun, ended=step.ended, f=_TXN, asked=append, told=append,
-            outcome=step.outcome,
+            outcome=step.outcome, producer=step.producer,
         ))  # fmt: skip
     times = [t for step in steps for t in (step.begun, step.ended) if t is not None]
     end = max([*times, *(row["t_recv"] for row in history.own)], default=0) + 1
@@ -201,11 +205,12 @@ def _queue_orders(history: History) -> dict[str, list[int]]:
 def _numbered(steps: Iterable[_Step], start: int) -> Iterator[dict[object, Any]]:
     """Yield invocations and completions in the order of their times, each process with one open."""
     lines: list[tuple[int, int, int, dict[object, object]]] = []
-    free: list[tuple[int, int]] = []
+    pools: dict[object, list[tuple[int, int]]] = defaultdict(list)
     readers: dict[tuple[Any, ...], tuple[int, int]] = {}
     producers = 0
     ordered = sorted(steps, key=lambda step: step.begun)
     for number, step in enumerate(ordered):
+        free = pools[step.producer]
         begun, ended = step.begun - start, None if step.ended is None else step.ended - start
         if step.reader:
             process, busy = readers.get(step.reader, (FIRST_READER + len(readers), -1))

@@ -1,0 +1,42 @@
+"""Who did what in an export: Jepsen asks for the order of what one process does."""
+
+from chaos.exchange.edn import read_forms
+from chaos.exchange.export import export_history
+from tests.unit.chaos.histories import clean, delivery, send
+
+
+def exported(path, sends, deliveries=()):
+    """Return the operations of an export of these rows by type, f and process."""
+    history = clean(sends=sends, deliveries=deliveries, replicas=[])
+    export_history(history, "jepsen-edn", path, force=True)
+    ops = [op for _, op in read_forms(path.read_text().splitlines())]
+    return [op for op in ops if op["process"] != "nemesis"]
+
+
+def test_each_generation_of_a_reader_is_a_process(tmp_path):
+    """What was not committed comes again after a rebalance: no poll of a process goes back."""
+    about = {"consumer": "c", "msg_key": 1, "queue_offset": 1}
+    rows = [
+        delivery(1, t_recv=1000 + 10 * n, t_fetch_inv=999 + 10 * n, generation=generation, **about)
+        for n, generation in enumerate((1, 1, 2))
+    ]
+    polls = exported(tmp_path / "h.edn", [send(1)], rows)
+    processes = [op["process"] for op in polls if op["f"] == "poll" and op["type"] == "ok"]
+    assert processes[0] == processes[1] != processes[2]
+
+
+def test_what_a_producer_sends_one_after_the_other_is_of_one_process(tmp_path):
+    """Jepsen looks for sends that go back within a process."""
+    told = [(1, 7, "ok"), (2, 8, "ok"), (3, 7, "ok"), (4, 8, "info"), (5, 8, "ok")]
+    sends = [
+        send(key, process=who, outcome=outcome, t_inv=key * 10, t_cmp=key * 10 + 5)
+        for key, who, outcome in told
+    ]
+    ops = exported(tmp_path / "h.edn", sends)
+    by_key = {op["value"][0][2]: op["process"] for op in ops if op["type"] == "invoke"}
+    assert by_key[1] == by_key[3] != by_key[2] == by_key[4]
+    # Nobody knows whether that one has ended: what it sends next is of a process of its own.
+    assert by_key[5] not in {by_key[1], by_key[4]}
+    # At one time one process has one operation.
+    twice = [send(1, process=7, t_inv=10, t_cmp=30), send(2, process=7, t_inv=20, t_cmp=40)]
+    assert len({op["process"] for op in exported(tmp_path / "h.edn", twice)}) == 2
