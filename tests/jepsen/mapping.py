@@ -20,6 +20,7 @@ NO_WRITER: Final = "no-writer-of-value"
 SHUFFLED: Final = ("A8 places", "A15")
 """A message at two places has no one place in an order, nor has one of two at one place: Jepsen
 then takes either, and what it says of polls and sends that go back or skip follows from that."""
+EARLY: Final = "A45 early"
 FOUND_BY_US: Final[Mapping[str, Sequence[str]]] = {
     "lost-write": ("A1",),
     "unseen": ("A1",),
@@ -36,8 +37,9 @@ FOUND_BY_US: Final[Mapping[str, Sequence[str]]] = {
     "int-poll-skip": ("A14", "A1", "A13", *SHUFFLED),
     "nonmonotonic-send": ("A11", *SHUFFLED),
     "G0-realtime": ("A11", *SHUFFLED),
-    # A poll stands between the two sends.
-    "G1c-realtime": ("A11", *SHUFFLED),
+    # A poll stands between two sends, or came before the send of what it found: A45 calls the
+    # clocks of such a history broken, so that it is unknown.
+    "G1c-realtime": ("A11", EARLY, *SHUFFLED),
     "G0": SHUFFLED,
     "G1c": SHUFFLED,
     # In another queue than it was sent to nobody sent it, to Jepsen.
@@ -105,8 +107,11 @@ def read_theirs(lines: Sequence[str]) -> dict[str, Theirs]:
 def our_kinds(results: Mapping[str, Result]) -> set[str]:
     """Return which of the checks that Jepsen has, too, found something."""
     found = {name for name in FOUND_BY_JEPSEN if results[name].count}
-    places = results["A8"].details.get("at_several_places")
-    return found | ({"A8 places"} if places else set())
+    more = {
+        "A8 places": results["A8"].details.get("at_several_places"),
+        EARLY: "earlier than their send" in results["A45"].summary,
+    }
+    return found | {name for name, is_so in more.items() if is_so}
 
 
 def differences(ours: Verdict, theirs: Theirs) -> list[str]:

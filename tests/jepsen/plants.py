@@ -190,15 +190,23 @@ def passed_over(world: World) -> None:
 
 def _swap(world: World, one: Row, other: Row) -> None:
     """Let two messages of a queue lie at each other's places."""
-    keys = {one["msg_key"]: other, other["msg_key"]: one}
-    places = {key: send["queue_offset"] for key, send in keys.items()}
+    log = world.logs[one["queue_id"]]
+    stored = [key for _, key in log]
+    places = {other["msg_key"]: stored.index(one["msg_key"]),
+              one["msg_key"]: stored.index(other["msg_key"])}  # fmt: skip
     names = {offset: key for key, offset in places.items()}
     for send in (one, other):
-        send["queue_offset"] = places[send["msg_key"]]
+        offset = places[send["msg_key"]]
+        log[offset] = log[offset][0], send["msg_key"]
+        if send["outcome"] == "ok":
+            send["queue_offset"] = offset
     for row in world.deliveries:
         if row["queue_id"] == one["queue_id"] and row["queue_offset"] in names:
             key = names[row["queue_offset"]]
             row.update(msg_key=key, body_hash=key * 1000)
+    end = world.end()
+    for row in world.deliveries:  # so that none comes before it was sent
+        row.update(t_fetch_inv=row["t_fetch_inv"] + end, t_recv=row["t_recv"] + end)
 
 
 def _one_after_the_other(world: World, *, same: bool) -> list[tuple[Row, Row]]:
@@ -244,6 +252,38 @@ def overtaken_by_itself(world: World) -> None:
     if not pairs:
         raise NoPlaceError
     _swap(world, *world.rng.choice(pairs))
+
+
+@plant
+def overtaken_by_an_unknown_one(world: World) -> None:
+    """A send that nobody knows the end of lies before what was acknowledged when it began."""
+    pairs = [
+        (one, other)
+        for one in world.ok()
+        for other in world.sends
+        if other["outcome"] == "info"
+        and one["queue_id"] == other["queue_id"]
+        and one["t_cmp"] < other["t_inv"]
+        and _place(world, other) == one["queue_offset"] + 1
+    ]
+    if not pairs:
+        raise NoPlaceError
+    _swap(world, *world.rng.choice(pairs))
+
+
+def _place(world: World, send: Row) -> int:
+    """Return where a message lies, -1 for nowhere."""
+    stored = [key for _, key in world.logs[send["queue_id"]]]
+    return stored.index(send["msg_key"]) if send["msg_key"] in stored else -1
+
+
+@plant
+def read_before_it_was_sent(world: World) -> None:
+    """The last one of a queue was polled, and only then did its send begin."""
+    ends = [log[-1][1] for log in world.logs if log]
+    send = chosen(world, [send for send in world.ok() if send["msg_key"] in ends])
+    end = world.end()
+    send.update(t_inv=end, t_cmp=end + MS)
 
 
 @plant
