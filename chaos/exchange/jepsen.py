@@ -33,6 +33,8 @@ COVERAGE, PROMISED = "coverage", "contract"
 _MICRO: Final = frozenset({"send", "poll"})
 _SENDS: Final = frozenset({"send", "poll", "txn"})
 _HOLDS: Final = frozenset({"assign", "subscribe", "crash"})
+SEEK: Final = "seek-to-beginning?"
+"""Said of an assignment after which reading begins anew."""
 _TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 _PLACE: Final = re.compile(r"(.+)/(\d{1,9})")
 _SEQ_BITS, _PID_BITS = 40, 22
@@ -124,7 +126,8 @@ class JepsenRows:
         self._number = self._records = 0
         """Of the operation of Kafka under way, and how many records it has told so far."""
         self._generations: Counter[object] = Counter()
-        self._assigned: set[object] = set()
+        self._held: dict[object, dict[Place, int]] = {}
+        """By process that was assigned queues, since which generation it has each."""
         self._acked: dict[Place, int] = {}
         """The highest acknowledged offset of each queue."""
         self._polled: dict[tuple[str, Place], int] = {}
@@ -151,15 +154,29 @@ class JepsenRows:
         elif op.f in _SENDS:
             self._kafka(op)
         elif op.f in _HOLDS:
-            self._generations[op.process] += 1
-            if op.f == "assign":
-                self._assigned.add(op.process)
+            self._hold(op)
         elif op.f == "enqueue":
             self._enqueue(op)
         elif op.f in {"dequeue", "drain"}:
             self._dequeue(op)
         else:
             self.ignored[op.f] += 1
+
+    def _hold(self, op: Operation) -> None:
+        """Begin a generation. What an assignment leaves to a process it goes on reading."""
+        if op.outcome == "fail":
+            return
+        self._generations[op.process] += 1
+        held = self._held.pop(op.process, {})
+        if op.f == "assign":
+            begun, is_moved = self._generations[op.process], op.about.get(SEEK) is True
+            keys = op.asked if isinstance(op.asked, list) else []
+            places = [self._place(tuple(key) if isinstance(key, list) else key) for key in keys]
+            self._held[op.process] = {
+                place: begun if is_moved else held.get(place, begun) for place in places
+            }
+        elif op.f == "crash" and held:
+            self._held[op.process] = {}
 
     def _told_besides(self, op: Operation) -> None:
         try:
@@ -213,8 +230,8 @@ class JepsenRows:
         """Write that a message came, in which operation if its order in it is the order read."""
         grp = str(op.about.get("group", GROUP))
         generation = op.about.get("generation")
-        if generation is None and op.process in self._assigned:
-            generation = self._generations[op.process]
+        if generation is None and op.process in self._held:
+            generation = self._held[op.process].get(place, self._generations[op.process])
         offset, pos = at
         self._add("deliveries", {
             "op_id": number, "pos": pos, "grp": grp, "process": op.process,

@@ -20,7 +20,8 @@ from tests.jepsen.mapping import (
 from tests.jepsen.plants import PLANTS, NoPlaceError
 
 EACH = 8
-"""So many histories of each plant; sound ones five times as many."""
+"""So many histories of each plant; sound ones, and such with several, five times as many."""
+MIXED = "two to four plants"
 pytestmark = [pytest.mark.jepsen, pytest.mark.timeout(900)]
 
 PLANTED = {
@@ -66,8 +67,8 @@ def judged(tmp_path_factory):
     """Return by plant the pairs of our verdict and Jepsen's of each history."""
     folder = tmp_path_factory.mktemp("jepsen")
     ours = {}
-    for name in ("sound", *PLANTS):
-        for number, history in enumerate(made(name, EACH * (5 if name == "sound" else 1))):
+    for name in ("sound", MIXED, *PLANTS):
+        for number, history in enumerate(made(name, EACH if name in PLANTS else 5 * EACH)):
             file = f"{name}-{number}.edn"
             export_history(history, "jepsen-edn", folder / file)
             ours[file] = name, check_history(history)
@@ -83,9 +84,12 @@ def made(name, count):
     """Yield histories with one plant, from seeds that have a place for it."""
     for seed in range(count * 40):
         world = sound(random.Random(f"{name} {seed}"))
+        plants = [name] if name in PLANTS else []
+        if name == MIXED:
+            plants = world.rng.sample(list(PLANTED), world.rng.randint(2, 4))
         try:
-            if name in PLANTS:
-                PLANTS[name](world)
+            for plant in plants:
+                PLANTS[plant](world)
         except NoPlaceError:
             continue
         yield world.history()
@@ -95,7 +99,7 @@ def made(name, count):
 
 
 def test_there_are_a_hundred_histories_and_more(judged):
-    assert {*judged} == {"sound", *PLANTED, *ONLY_JEPSEN, *UNASKED}
+    assert {*judged} == {"sound", MIXED, *PLANTED, *ONLY_JEPSEN, *UNASKED}
     assert all(len(pairs) >= EACH for pairs in judged.values())
     assert sum(map(len, judged.values())) >= 100
 
@@ -118,6 +122,11 @@ def test_what_is_planted_is_found_by_both(plant, judged):
         assert check in our_kinds(ours.results)
         assert kinds <= theirs.kinds()
         assert not theirs.is_valid or plant in MAY_BE_VALID
+
+
+def test_both_agree_where_several_things_are_wrong(judged):
+    for ours, theirs in judged[MIXED]:
+        assert differences(ours, theirs) == []
 
 
 @pytest.mark.parametrize("plant", ONLY_JEPSEN)

@@ -111,7 +111,8 @@ KAFKA = [
         (send(1, 0, 5, 4) + send(1, 0, 6, 5) + poll(0, "{0 [[5 6]]}") + poll(0, "{0 [[4 5]]}"),
          "invalid", {"A13": "invalid"}),
         (send(1, 0, 5, 4) + send(1, 0, 6, 5) + poll(0, "{0 [[5 6]]}")
-         + both(0, "assign", "[0]") + poll(0, "{0 [[4 5]]}"), "valid", {}),
+         + both(0, "assign", "[1]") + both(0, "assign", "[0]") + poll(0, "{0 [[4 5]]}"),
+         "valid", {}),
         (poll(0, "{0 [[5 1]]}"), "valid", {"A8": "valid"}),
         ([*both(4, "debug-topic-partitions", "[0]")], "valid", {}),
     ],
