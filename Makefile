@@ -14,7 +14,7 @@ JOBS  ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test further check format docker-image docker-demo docker-test interop chaos fuzz bench relock clean
+.PHONY: help setup demo test further check format docker-image docker-demo docker-test interop jepsen chaos fuzz bench relock clean
 
 help: ## Print this list
 	@echo "LedgerMQ: a Raft-replicated message broker that speaks RocketMQ's protocol."
@@ -32,7 +32,7 @@ demo: $(STAMP) ## Three brokers under faults, then Spark's verdict on what happe
 	@$(BIN)/ledgermq demo $(ARGS)
 
 test: $(STAMP) ## The tests that need neither a Docker engine nor Maven
-	@$(BIN)/pytest -n $(JOBS) -m "not docker and not interop and not further" $(TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) -m "not docker and not interop and not jepsen and not further" $(TESTS) $(ARGS)
 
 further: $(STAMP) ## More of what these tests show: all planted bugs of the simulator, more histories for Spark (a quarter of an hour)
 	@$(BIN)/pytest -n $(JOBS) -m further $(TESTS) $(ARGS)
@@ -60,6 +60,10 @@ docker-test: $(STAMP) ## Tests of the image and of the compose cluster (stops an
 
 interop: $(STAMP) ## Published clients on our cluster, our client on real brokers (needs Java, Maven, Go and Cargo)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
+
+jepsen: export JEPSEN_CLASSPATH := $(JEPSEN_CLASSPATH)
+jepsen: $(STAMP) ## Jepsen's own checkers on histories that we export (needs Java and JEPSEN_CLASSPATH)
+	@$(BIN)/pytest -m jepsen tests/jepsen $(ARGS)
 
 chaos: $(STAMP) ## Ten scenarios of faults on processes, three in containers, one verdict page
 	@bash scripts/chaos.sh $(BIN)/ledgermq $(ARGS)
