@@ -11,13 +11,13 @@ Source: Jepsen's jepsen.tests.kafka; Elle's list-append.
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.checker.messages import refused, where_found
+from chaos.checker.messages import refused
 from chaos.checker.model import History, Row, is_copy
 from chaos.checker.sends import WAITS
 from chaos.exchange.besides import CONTRACT, operations_besides
@@ -98,7 +98,8 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
 
 
 def _kafka(history: History) -> tuple[list[_Step], int]:
-    steps = [_send_of(history, send) for send in history.sends]
+    queues = _queues_found(history)
+    steps = [_send_of(send, queues) for send in history.sends]
     polls: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     kept = {id(row) for row in history.own}
     left_out = 0
@@ -124,9 +125,27 @@ def _kafka(history: History) -> tuple[list[_Step], int]:
     return steps, left_out
 
 
-def _send_of(history: History, send: Row) -> _Step:
-    place, offset = where_found(history, send), send["queue_offset"]
-    queue_id = place["queue_id"]
+def _queues_found(history: History) -> dict[tuple[str, int], int]:
+    """Return in which queue the first to see a message found it, by topic and message."""
+    first: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in history.placed:
+        if row["msg_key"] is not None and row["queue_id"] is not None:
+            name, seen = (row["topic"], row["msg_key"]), (row["t_recv"], row["queue_id"])
+            first[name] = min(seen, first.get(name, seen))
+    return {name: queue_id for name, (_, queue_id) in first.items()}
+
+
+def _queue_of(send: Row, queues: Mapping[tuple[str, int], int]) -> int | None:
+    """Return the queue of a send: where it was not told, that in which its message was found.
+
+    To Jepsen nobody sent what was read of another queue.
+    """
+    queue_id: int | None = send["queue_id"]
+    return queues.get((send["topic"], send["msg_key"])) if queue_id is None else queue_id
+
+
+def _send_of(send: Row, queues: Mapping[tuple[str, int], int]) -> _Step:
+    queue_id, offset = _queue_of(send, queues), send["queue_offset"]
     key = f"{send['topic']}/" if queue_id is None else f"{send['topic']}/{queue_id}"
     outcome = str(send["outcome"])
     # What waits comes later, or never, and at a place that its send does not say.
@@ -170,13 +189,13 @@ def _besides(history: History, start: int) -> Iterator[dict[object, Any]]:
 
 
 def _elle(history: History) -> tuple[list[_Step], int]:
-    steps, left_out = [], 0
+    steps, left_out, queues = [], 0, _queues_found(history)
     for send in history.sends:
-        step, place = _send_of(history, send), where_found(history, send)
-        if place["queue_id"] is None:
+        step, queue_id = _send_of(send, queues), _queue_of(send, queues)
+        if queue_id is None:
             left_out += 1
             continue
-        append = [[_APPEND, f"{place['topic']}/{place['queue_id']}", send["msg_key"]]]
+        append = [[_APPEND, f"{send['topic']}/{queue_id}", send["msg_key"]]]
         steps.append(_Step(
             begun=step.begun, ended=step.ended, f=_TXN, asked=append, told=append,
             outcome=step.outcome, producer=step.producer,

@@ -57,7 +57,7 @@ class World:
             for queue_id, log in enumerate(self.logs)
         ]  # fmt: skip
         return History(
-            topic=TOPIC, group=GROUPS[0], sends=self.sends, deliveries=self.deliveries,
+            topic=TOPIC, group=GROUPS[0], sends=untold(self.sends), deliveries=self.deliveries,
             drain=drain, subscriptions=self.subscriptions,
         )  # fmt: skip
 
@@ -71,6 +71,11 @@ def sound(rng: random.Random) -> World:
         for queue_id in range(world.queues):
             _read(world, grp, queue_id)
     return world
+
+
+def untold(sends: list[Row]) -> list[Row]:
+    """Return sends as producers know them: where nobody answered, nobody said in which queue."""
+    return [s if s["outcome"] == "ok" else s | {"queue_id": None} for s in sends]
 
 
 def _send_all(world: World) -> None:

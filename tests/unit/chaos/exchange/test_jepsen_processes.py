@@ -1,4 +1,4 @@
-"""Who did what in an export: Jepsen asks for the order of what one process does."""
+"""Who did what, and where, in an export: Jepsen asks for the order of what one process does."""
 
 from chaos.exchange.edn import read_forms
 from chaos.exchange.export import export_history
@@ -40,3 +40,14 @@ def test_what_a_producer_sends_one_after_the_other_is_of_one_process(tmp_path):
     # At one time one process has one operation.
     twice = [send(1, process=7, t_inv=10, t_cmp=30), send(2, process=7, t_inv=20, t_cmp=40)]
     assert len({op["process"] for op in exported(tmp_path / "h.edn", twice)}) == 2
+
+
+def test_what_was_sent_nobody_knows_where_has_the_key_in_which_it_was_found(tmp_path):
+    """To Jepsen nobody sent what lies in another key, and its checker ends with an exception."""
+    sends = [send(1), send(2, outcome="info"), send(3, outcome="fail"), send(4, outcome="info")]
+    rows = [delivery(1), delivery(2, queue_id=5, t_recv=70), delivery(3, queue_id=6)]
+    later = delivery(2, queue_id=7, t_recv=90)
+    ops = exported(tmp_path / "h.edn", sends, [*rows, later])
+    told = [op["value"][0] for op in ops if op["f"] == "send" and op["type"] != "invoke"]
+    assert told == [["send", "t/0", [1, 1]], *(["send", f"t/{q}", n] for q, n in ((5, 2), (6, 3))),
+                    ["send", "t/", 4]]  # fmt: skip
