@@ -111,8 +111,7 @@ def _kafka(history: History) -> tuple[list[_Step], int]:
         began = row["t_recv"] if row.get("t_fetch_inv") is None else row["t_fetch_inv"]
         polls[(*map(str, reader), row.get("generation"), began, row["t_recv"])].append(row)
     for (grp, consumer, topic, queue_id, generation, began, ended), rows in polls.items():
-        rows.sort(key=lambda row: (row.get("pos") or 0, row["queue_offset"]))
-        found = {f"{topic}/{queue_id}": [[row["queue_offset"], row["msg_key"]] for row in rows]}
+        found = {f"{topic}/{queue_id}": [[r["queue_offset"], r["msg_key"]] for r in _in_turn(rows)]}
         about: list[tuple[str, object]] = [("group", grp), ("consumer", consumer)]
         about += [("generation", generation)] if generation is not None else []
         about += [("auditor", True)] if rows[0].get("auditor") else []
@@ -123,6 +122,26 @@ def _kafka(history: History) -> tuple[list[_Step], int]:
             outcome="ok", reader=(grp, consumer, topic, queue_id, generation), about=tuple(about),
         ))  # fmt: skip
     return steps, left_out
+
+
+def _in_turn(rows: list[Row]) -> list[Row]:
+    """Return what one fetch brought in its order: by offset, but as it came in a turned call.
+
+    A fetch may be handed on in several calls, each of which counts its places from 0.
+    """
+    calls: dict[object, list[Row]] = defaultdict(list)
+    for row in rows:
+        calls[row.get("op_id")].append(row)
+    turned: list[tuple[int, int, Row]] = []
+    for call in calls.values():
+        call.sort(key=lambda row: (row.get("pos") or 0, row["queue_offset"]))
+        offsets = [row["queue_offset"] for row in call]
+        is_straight = offsets == sorted(offsets)
+        turned += [
+            (at if is_straight else min(offsets), number, row)
+            for number, (at, row) in enumerate(zip(offsets, call, strict=True))
+        ]
+    return [row for *_, row in sorted(turned, key=lambda one: one[:2])]
 
 
 def _queues_found(history: History) -> dict[tuple[str, int], int]:

@@ -1,5 +1,7 @@
 """Who did what, and where, in an export: Jepsen asks for the order of what one process does."""
 
+import pytest
+
 from chaos.exchange.edn import read_forms
 from chaos.exchange.export import export_history
 from tests.unit.chaos.histories import clean, delivery, send
@@ -51,3 +53,24 @@ def test_what_was_sent_nobody_knows_where_has_the_key_in_which_it_was_found(tmp_
     told = [op["value"][0] for op in ops if op["f"] == "send" and op["type"] != "invoke"]
     assert told == [["send", "t/0", [1, 1]], *(["send", f"t/{q}", n] for q, n in ((5, 2), (6, 3))),
                     ["send", "t/", 4]]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [
+        ([(1, [0, 1]), (2, [2, 3])], [0, 1, 2, 3]),
+        ([(1, [2, 3]), (2, [0, 1])], [0, 1, 2, 3]),
+        ([(1, [0, 2]), (2, [1, 3])], [0, 1, 2, 3]),
+        ([(1, [1, 0]), (2, [2, 3])], [1, 0, 2, 3]),
+    ],
+)
+def test_calls_of_one_fetch_are_one_poll_in_the_order_of_their_queue(calls, told, tmp_path):
+    """Between calls of one fetch no order is owed; each counts its places from 0."""
+    rows = [
+        delivery(offset, op_id=call, pos=pos, t_fetch_inv=500, t_recv=600)
+        for call, offsets in calls
+        for pos, offset in enumerate(offsets)
+    ]
+    ops = exported(tmp_path / "h.edn", [send(key) for key in range(4)], rows)
+    (poll,) = [op for op in ops if op["f"] == "poll" and op["type"] == "ok"]
+    assert [offset for offset, _ in poll["value"][0][1]["t/0"]] == told
