@@ -98,8 +98,7 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
 
 
 def _kafka(history: History) -> tuple[list[_Step], int]:
-    queues = _queues_found(history)
-    steps = [_send_of(send, queues) for send in history.sends]
+    steps = [_send_of(send) for send in _attempts(history)]
     polls: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     kept = {id(row) for row in history.own}
     left_out = 0
@@ -144,27 +143,42 @@ def _in_turn(rows: list[Row]) -> list[Row]:
     return [row for *_, row in sorted(turned, key=lambda one: one[:2])]
 
 
-def _queues_found(history: History) -> dict[tuple[str, int], int]:
-    """Return in which queue the first to see a message found it, by topic and message."""
-    first: dict[tuple[str, int], tuple[int, int]] = {}
+Found = Mapping[tuple[str, int], list[int]]
+"""By topic and message, in which queues it was found; the first to be seen comes first."""
+
+
+def _queues_found(history: History) -> Found:
+    seen: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for row in history.placed:
-        if row["msg_key"] is not None and row["queue_id"] is not None:
-            name, seen = (row["topic"], row["msg_key"]), (row["t_recv"], row["queue_id"])
-            first[name] = min(seen, first.get(name, seen))
-    return {name: queue_id for name, (_, queue_id) in first.items()}
+        queue_id = row["queue_id"]
+        if row["msg_key"] is not None and queue_id is not None:
+            times = seen[row["topic"], row["msg_key"]]
+            times[queue_id] = min(row["t_recv"], times.get(queue_id, row["t_recv"]))
+    return {name: sorted(times, key=lambda one: (times[one], one)) for name, times in seen.items()}
 
 
-def _queue_of(send: Row, queues: Mapping[tuple[str, int], int]) -> int | None:
-    """Return the queue of a send: where it was not told, that in which its message was found.
+def _attempts(history: History) -> Iterator[Row]:
+    """Yield each send with its queue, and one of unknown outcome for each other queue it is in.
 
-    To Jepsen nobody sent what was read of another queue.
+    To Jepsen nobody sent what was read of another queue. Where the queue was not told it is the one
+    in which the message was found; an attempt before the last may have chosen another, and as many
+    are yielded as there were.
     """
-    queue_id: int | None = send["queue_id"]
-    return queues.get((send["topic"], send["msg_key"])) if queue_id is None else queue_id
+    queues = _queues_found(history)
+    for send in history.sends:
+        found, tries = queues.get((send["topic"], send["msg_key"]), []), send.get("attempts") or 1
+        queue_id = send["queue_id"]
+        if queue_id is None and found:
+            queue_id = found[0]
+        others = [one for one in found if one != queue_id] if send["outcome"] != "fail" else []
+        others = others[: tries - 1]
+        yield send | {"queue_id": queue_id, "attempts": tries - len(others)}
+        for other in others:
+            yield send | {"queue_id": other, "attempts": 1, "outcome": "info"}
 
 
-def _send_of(send: Row, queues: Mapping[tuple[str, int], int]) -> _Step:
-    queue_id, offset = _queue_of(send, queues), send["queue_offset"]
+def _send_of(send: Row) -> _Step:
+    queue_id, offset = send["queue_id"], send["queue_offset"]
     key = f"{send['topic']}/" if queue_id is None else f"{send['topic']}/{queue_id}"
     outcome = str(send["outcome"])
     # What waits comes later, or never, and at a place that its send does not say.
@@ -208,13 +222,13 @@ def _besides(history: History, start: int) -> Iterator[dict[object, Any]]:
 
 
 def _elle(history: History) -> tuple[list[_Step], int]:
-    steps, left_out, queues = [], 0, _queues_found(history)
-    for send in history.sends:
-        step, queue_id = _send_of(send, queues), _queue_of(send, queues)
-        if queue_id is None:
+    steps, left_out = [], 0
+    for send in _attempts(history):
+        step = _send_of(send)
+        if send["queue_id"] is None:
             left_out += 1
             continue
-        append = [[_APPEND, f"{send['topic']}/{queue_id}", send["msg_key"]]]
+        append = [[_APPEND, f"{send['topic']}/{send['queue_id']}", send["msg_key"]]]
         steps.append(_Step(
             begun=step.begun, ended=step.ended, f=_TXN, asked=append, told=append,
             outcome=step.outcome, producer=step.producer,

@@ -74,3 +74,23 @@ def test_calls_of_one_fetch_are_one_poll_in_the_order_of_their_queue(calls, told
     ops = exported(tmp_path / "h.edn", [send(key) for key in range(4)], rows)
     (poll,) = [op for op in ops if op["f"] == "poll" and op["type"] == "ok"]
     assert [offset for offset, _ in poll["value"][0][1]["t/0"]] == told
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts", "told"),
+    [
+        ("ok", 1, [("ok", "t/0")]),
+        ("ok", 2, [("ok", "t/0"), ("info", "t/1")]),
+        ("ok", 5, [("ok", "t/0"), ("info", "t/1"), ("info", "t/2")]),
+        ("info", 2, [("info", "t/1"), ("info", "t/2")]),
+        ("fail", 2, [("fail", "t/1")]),
+    ],
+)
+def test_attempts_that_stored_a_message_in_another_queue_are_sends(
+    outcome, attempts, told, tmp_path
+):
+    rows = [delivery(1, queue_id=queue_id, t_recv=70 + queue_id) for queue_id in (1, 2)]
+    ops = exported(tmp_path / "h.edn", [send(1, outcome=outcome, attempts=attempts)], rows)
+    sends = [op for op in ops if op["f"] == "send" and op["type"] != "invoke"]
+    assert sorted((op["type"], op["value"][0][1]) for op in sends) == sorted(told)
+    assert sum(op.get("attempts", 1) for op in sends) == attempts
