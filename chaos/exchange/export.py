@@ -261,6 +261,8 @@ def _numbered(steps: Iterable[_Step], start: int) -> Iterator[dict[object, Any]]
     readers: dict[tuple[Any, ...], tuple[int, int]] = {}
     producers = 0
     ordered = sorted(steps, key=lambda step: step.begun)
+    times = [time for step in ordered for time in (step.begun, step.ended) if time is not None]
+    last = max(times, default=start) - start + 1
     for number, step in enumerate(ordered):
         free = pools[step.producer]
         begun, ended = step.begun - start, None if step.ended is None else step.ended - start
@@ -279,9 +281,10 @@ def _numbered(steps: Iterable[_Step], start: int) -> Iterator[dict[object, Any]]
         about |= {Keyword(name): value for name, value in step.about}
         asked = about | {_TYPE: Keyword("invoke"), _VALUE: step.asked, _TIME: begun}
         lines.append((begun, 1, number, asked))
-        if ended is not None:
-            told = about | {_TYPE: Keyword(step.outcome), _VALUE: step.told, _TIME: ended}
-            # At one time what ends goes before what begins, but not before its own beginning.
-            lines.append((ended, 0 if ended > begun else 2, number, told))
+        # What has no end is of unknown outcome at the end of all: Jepsen asks completions who sent.
+        outcome, ended = ("info", last) if ended is None else (step.outcome, ended)
+        told = about | {_TYPE: Keyword(outcome), _VALUE: step.told, _TIME: ended}
+        # At one time what ends goes before what begins, but not before its own beginning.
+        lines.append((ended, 0 if ended > begun else 2, number, told))
     for _, _, _, op in sorted(lines, key=lambda line: line[:3]):
         yield op

@@ -94,3 +94,12 @@ def test_attempts_that_stored_a_message_in_another_queue_are_sends(
     sends = [op for op in ops if op["f"] == "send" and op["type"] != "invoke"]
     assert sorted((op["type"], op["value"][0][1]) for op in sends) == sorted(told)
     assert sum(op.get("attempts", 1) for op in sends) == attempts
+
+
+def test_a_send_without_an_end_is_unknown_at_the_end_of_all(tmp_path):
+    """Jepsen asks completions who sent what was read."""
+    sends = [send(1, outcome="info", t_cmp=None, queue_id=0), send(2)]
+    ops = exported(tmp_path / "h.edn", sends, [delivery(1), delivery(2)])
+    told = [(op["type"], op["value"][0][2]) for op in ops if op["f"] == "send"]
+    assert told == [("invoke", 1), ("invoke", 2), ("ok", [2, 2]), ("info", 1)]
+    assert ops[-1]["type"] == "info"
