@@ -37,6 +37,7 @@ from mutants.images import IMAGES
 from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
+from mutants.lapses import LAPSES
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.measured import MEASURED, MEASURED_BY_TESTS
@@ -122,6 +123,7 @@ _BY_TESTS: Final = (
     *HOSTILE,
     *IMAGES,
     *INFLATED,
+    *LAPSES,
     *LEFTOVERS,
     *MASTER_SLAVE,
     *MEASURED_BY_TESTS,

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledgermq.client import MessageQueue
+from ledgermq.client import ConsumeOptions, ConsumeStatus, MessageQueue
 from ledgermq.client.assignment import HAND_OVER_MS, HELD_AGAIN_MS, HELD_AGAIN_MS_MAX, Assignment
+from ledgermq.client.consume import ConsumeService
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.remoting.protocol.errors import ConnectionLost
@@ -14,6 +15,7 @@ from ledgermq.remoting.protocol.headers import Claim
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from sim.loop import SimLoop
+from tests.unit.client.test_process_queue import message
 
 TOPIC = "orders"
 QUEUES = [MessageQueue(TOPIC, "b", number) for number in range(3)]
@@ -234,3 +236,54 @@ def test_without_claims_nobody_is_waited_for():
 def test_a_member_that_begins_though_the_queue_is_held_is_found_out():
     with planted(BY_TESTS["held-queue-begun-at-once"]):
         assert run(handed_over(Broker())) == 0
+
+
+async def handed_out_of_what_waits():
+    """Give a queue away while its listener has one message and others wait for their turn."""
+    member, go_on, seen = Member(Broker(), "old"), asyncio.Event(), []
+
+    async def listen(messages, _context):
+        seen.extend(one.queue_offset for one in messages)
+        await go_on.wait()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    options = ConsumeOptions(concurrency=1)
+    service = ConsumeService(listen, options, None, member.assignment.on_finished)
+    await member.hold(QUEUES[0])
+    process_queue = member.assignment._held[QUEUES[0]].process_queue
+    messages = [message(number) for number in range(3)]
+    process_queue.put(messages, 3)
+    service.submit(process_queue, messages, (0, 0))
+    await asyncio.sleep(0.01)
+    await member.hold()
+    go_on.set()
+    await asyncio.sleep(0.01)
+    await service.stop(1_000)
+    return seen
+
+
+def test_what_waits_of_a_queue_that_is_given_away_is_not_handed_out():
+    assert run(handed_out_of_what_waits()) == [0]
+    with planted(BY_TESTS["given-away-and-handed-out"]):
+        assert run(handed_out_of_what_waits()) == [0, 1, 2]
+
+
+async def taken_at_the_second_try():
+    """Take a queue whose offset cannot be had at first; return how each try ends."""
+    member = Member(Broker(), "new", claims=False)
+    stored_offset = member.stored_offset
+
+    async def gone(_queue):
+        raise ConnectionLost("the broker is gone")
+
+    ends = []
+    for member.stored_offset in (gone, stored_offset):
+        ends.append((await member.hold(QUEUES[0]), member.assignment.queues))
+    await member.assignment.stop_pulling()
+    return ends
+
+
+def test_a_queue_that_cannot_be_taken_is_left_for_the_next_try():
+    assert run(taken_at_the_second_try()) == [(False, []), (True, QUEUES[:1])]
+    with planted(BY_TESTS["untaken-queue-without-locks"]), pytest.raises(AttributeError):
+        run(taken_at_the_second_try())

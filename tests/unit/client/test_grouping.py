@@ -15,6 +15,8 @@ from ledgermq.remoting.protocol.errors import Outcome
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import decode_batch, offset_message_id
 from ledgermq.remoting.protocol.properties import parse_properties
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.client import fakes
 from tests.unit.client.cluster import TOPIC, run
 
@@ -222,23 +224,27 @@ async def refuse_poison(broker, _connection, request):
     return await broker.store(request)
 
 
-def test_a_message_that_the_broker_finds_illegal_fails_alone():
-    async def body(cluster):
-        cluster.replicas[0].misbehave.extend([refuse_poison] * 100)
-        async with busy_producer(cluster) as producer:
-            messages = [Message(TOPIC, one) for one in (b"0", b"poison", b"2")]
-            sends = [producer.send(message) for message in messages]
-            first, poisoned, last = await asyncio.gather(*sends, return_exceptions=True)
-        assert stored_where(cluster, first).body == b"0"
-        assert stored_where(cluster, last).body == b"2"
-        assert [(a.code, a.outcome) for a in last.attempts] == [(13, Outcome.FAILED), (0, None)]
-        assert parse_properties(stored_where(cluster, last).properties)["UNIQ_KEY"] == last.msg_id
-        assert isinstance(poisoned, SendFailed)
-        assert [a.code for a in poisoned.attempts] == [13, 13]
-        assert poisoned.outcome is Outcome.FAILED
-        assert len(cluster.group.bodies(TOPIC)) == 2
+async def one_of_a_group_is_illegal(cluster):
+    cluster.replicas[0].misbehave.extend([refuse_poison] * 100)
+    async with busy_producer(cluster) as producer:
+        messages = [Message(TOPIC, one) for one in (b"0", b"poison", b"2")]
+        sends = [producer.send(message) for message in messages]
+        first, poisoned, last = await asyncio.gather(*sends, return_exceptions=True)
+    assert not isinstance(first, SendFailed)
+    assert stored_where(cluster, first).body == b"0"
+    assert stored_where(cluster, last).body == b"2"
+    assert [(a.code, a.outcome) for a in last.attempts] == [(13, Outcome.FAILED), (0, None)]
+    assert parse_properties(stored_where(cluster, last).properties)["UNIQ_KEY"] == last.msg_id
+    assert isinstance(poisoned, SendFailed)
+    assert [a.code for a in poisoned.attempts] == [13, 13]
+    assert poisoned.outcome is Outcome.FAILED
+    assert len(cluster.group.bodies(TOPIC)) == 2
 
-    run(body)
+
+def test_a_message_that_the_broker_finds_illegal_fails_alone():
+    run(one_of_a_group_is_illegal)
+    with planted(BY_TESTS["refused-with-its-group"]), pytest.raises(AssertionError):
+        run(one_of_a_group_is_illegal)
 
 
 def test_a_flag_that_is_no_number_fails_alone():

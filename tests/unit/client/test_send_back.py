@@ -141,6 +141,23 @@ def test_what_the_broker_does_not_copy_is_sent_from_here(level, delay, times_max
     run(body)
 
 
+async def copied_for_one_that_wants_no_retries(cluster):
+    """Fail for a message that the broker does not copy, with no further delivery wanted."""
+    cluster.group.send_back_refusal = (1, "no")
+    await produce_one(cluster)
+    options = replace(FROM_FIRST, max_reconsume_times=0)
+    async with consuming(cluster, Failing(1), options):
+        await committed(cluster, TOPIC, 1)
+    (sent,) = sends_to_retry(cluster)
+    assert (sent.ext_fields["j"], sent.ext_fields.get("l")) == ("1", "0")
+
+
+def test_no_retries_are_a_limit_of_what_is_sent_from_here():
+    run(copied_for_one_that_wants_no_retries)
+    with planted(ALL["no-retries-is-no-limit"]), pytest.raises(AssertionError):
+        run(copied_for_one_that_wants_no_retries)
+
+
 def test_two_copies_for_a_lost_answer_are_known_by_id_and_times():
     """At least once: docs/client.md says how the second copy is recognised."""
 

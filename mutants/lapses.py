@@ -1,0 +1,62 @@
+"""Planted bugs of one condition or one step that is left out, and that long went unnoticed.
+
+What they take is rare: a queue that changes hands with messages waiting, a send grouped with a bad
+one, a limit of nothing, a member that moves.
+Sources: RocketMQ; docs/client.md, docs/raft.md, docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+LAPSES: Final = (
+    Mutant(
+        name="renewal-of-no-locks",
+        breaks="A member whose locks are due for a renewal asks the broker for none of them.",
+        source="RocketMQ RebalanceImpl.lockAll: all queues held, each 20 s.",
+        plant=patch(
+            "ledgermq.client.queue_locks:QueueLocks._renew", ("if not queues:", "if True:")
+        ),
+    ),
+    Mutant(
+        name="given-away-and-handed-out",
+        breaks="What waits for a listener is handed out though its queue was given away.",
+        source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance: setDropped(true).",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._release",
+            ("held.process_queue.dropped = True", "pass"),
+        ),
+    ),
+    Mutant(
+        name="untaken-queue-without-locks",
+        breaks="A queue whose offset cannot be had ends the rebalance of a member without locks.",
+        source="RocketMQ RebalanceImpl: unlock is for ordered queues; the others are tried again.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._take_all",
+            ("if locks is not None and not all(taken)", "if not all(taken)"),
+        ),
+    ),
+    Mutant(
+        name="no-retries-is-no-limit",
+        breaks="A consumer that wants no further delivery gets as many as its group allows.",
+        source="RocketMQ DefaultMQPushConsumerImpl.getMaxReconsumeTimes: only -1 is the default.",
+        plant=patch(
+            "ledgermq.client.send_back:SendBack.__init__",
+            ("if reconsume_times_max < 0", "if reconsume_times_max <= 0"),
+        ),
+    ),
+    Mutant(
+        name="refused-with-its-group",
+        breaks="A message that was sent together with an illegal one fails with it.",
+        source="Of this project, `Delivery.after_group`; RocketMQ sends each message by itself.",
+        plant=patch(
+            "ledgermq.client.delivery:Delivery.after_group",
+            (
+                "if isinstance(error, ResponseError) and error.code in _OTHERS_FAULT_CODES:",
+                "if False:",
+            ),
+        ),
+    ),
+)
