@@ -59,4 +59,28 @@ LAPSES: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="delayed-half-is-no-half",
+        breaks="A message of a transaction that has a delay is delivered before it is committed.",
+        source="RocketMQ SendMessageProcessor: TRAN_MSG goes to prepareMessage, delay or not.",
+        plant=patch(
+            "broker.sends.door:Door.put_by",
+            ("message.reconsume_times > 0", "message.reconsume_times >= 0"),
+        ),
+    ),
+    Mutant(
+        name="once-stalled-always-open",
+        breaks="After one slow commit large messages are let in without room, for good.",
+        source="Of this project, `LogRoom`: the limit counts again once something is committed.",
+        plant=patch("broker.sends.room:LogRoom.on_progress", ("self._is_stalled = False", "pass")),
+    ),
+    Mutant(
+        name="negative-limit-counts",
+        breaks="What is given back with a limit of -1 is a dead letter at once.",
+        source="RocketMQ SendMessageProcessor.asyncConsumerSendMsgBack takes it literally.",
+        plant=patch(
+            "broker.sends.send_back:_times_max",
+            ("if asked is None or asked < 0 else", "if asked is None else"),
+        ),
+    ),
 )

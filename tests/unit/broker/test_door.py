@@ -322,6 +322,14 @@ def check_a_batch_that_waited_is_a_batch(bench: Bench) -> None:
     assert [record.body for record in bench.records] == [b"1", b"2"]
 
 
+def check_a_delayed_half_waits_for_its_end(bench: Bench) -> None:
+    half = "UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x012"
+    bench.send(i=half)
+    bench.send(i=half, j=1)  # what was committed long ago, and given back
+    topics = [record.topic for record in bench.records]
+    assert topics == ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"]
+
+
 CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
     (ALL["client-sets-host-bits"], check_hosts_are_as_wide_as_the_broker_says),
     (BY_TESTS["bits-without-a-meaning"], check_bits_without_a_meaning_are_refused),
@@ -348,6 +356,7 @@ CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
     (BY_TESTS["let-go-at-once"], check_who_waited_is_let_go_on_in_slices),
     (BY_TESTS["creation-fails-unanswered"], check_who_waits_is_answered_when_the_creation_raises),
     (BY_TESTS["parked-batch-goes-on-as-one"], check_a_batch_that_waited_is_a_batch),
+    (BY_TESTS["delayed-half-is-no-half"], check_a_delayed_half_waits_for_its_end),
 ]
 each_rule = pytest.mark.parametrize(("bug", "check"), CHECKS, ids=[bug.name for bug, _ in CHECKS])
 

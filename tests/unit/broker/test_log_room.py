@@ -283,6 +283,37 @@ def test_waiting_for_ever_is_found():
         assert appended_without_a_majority() == 2
 
 
+def let_in_without_room_after_a_stall() -> list[str]:
+    """Return who is let in, without room, once what had stalled is committed."""
+    names: list[str] = []
+
+    async def test(log: Log) -> None:
+        log.append("before", LOG_ROOM_BYTES)
+        Sender(log, "stalled", [LARGE])
+        log.clock.now_ms += STALLED_MS
+        await asyncio.sleep(2 * LOOK_S)
+        assert log.names == ["before", "stalled"]
+        await log.work()
+        log.append("again", LOG_ROOM_BYTES)
+        Sender(log, "next", [LARGE])
+        await log.work(commits=False)
+        names.extend(log.names[3:])
+        await log.work()
+        assert log.names[3:] == ["next"]
+
+    run(test)
+    return names
+
+
+def test_after_a_stall_there_is_a_limit_again():
+    assert let_in_without_room_after_a_stall() == []
+
+
+def test_a_room_that_stays_open_after_a_stall_is_found():
+    with planted(BY_TESTS["once-stalled-always-open"]):
+        assert let_in_without_room_after_a_stall() == ["next"]
+
+
 def let_in_beside_small_ones() -> int:
     """Return how many large ones are let in in two seconds while small ones fill the log."""
     count = []

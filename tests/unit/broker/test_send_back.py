@@ -323,6 +323,25 @@ def test_limits_of_a_client_count_and_those_of_the_group_else(bench: Bench) -> N
     assert (answer.code, bench.puts[0].topic) == (0, b"%DLQ%g")
 
 
+def check_that_a_negative_limit_is_that_of_the_group(bench: Bench) -> None:
+    bench.put_group(retry_max_times=2)
+    bench.put_topic("%RETRY%g")
+    bench.store_message(reconsume_times=1)
+    assert bench.give_back(maxReconsumeTimes=-1).code == 0
+    assert bench.puts[0].topic == b"%RETRY%g"
+    bench.send(j=2, l=-1, i="UNIQ_KEY\x01u\x02RETRY_TOPIC\x01T")
+    assert [message.topic for message, _ in bench.store.puts] == [b"%RETRY%g"]
+
+
+def test_a_negative_limit_of_a_client_is_that_of_the_group(bench: Bench) -> None:
+    check_that_a_negative_limit_is_that_of_the_group(bench)
+
+
+def test_a_negative_limit_that_counts_is_seen(bench: Bench) -> None:
+    with planted(ALL["negative-limit-counts"]), pytest.raises(AssertionError, match="DLQ"):
+        check_that_a_negative_limit_is_that_of_the_group(bench)
+
+
 def test_a_group_without_retry_queues_has_its_failures_dropped(bench: Bench) -> None:
     bench.put_group(retry_queue_nums=0)
     assert bench.give_back(None).code == 0
