@@ -83,4 +83,21 @@ LAPSES: Final = (
             ("if asked is None or asked < 0 else", "if asked is None else"),
         ),
     ),
+    Mutant(
+        name="pre-vote-waits-for-the-dead",
+        breaks="Who has seen the connection to the leader break refuses pre-votes as before.",
+        source="Of this project, docs/raft.md: a broken connection hastens the election.",
+        plant=patch(
+            "dledger.core.election:on_leader_unreachable", ("state.contact_tick = LONG_AGO", "pass")
+        ),
+    ),
+    Mutant(
+        name="former-address-dialled-on",
+        breaks="A member that has moved is dialled where it was as well, for good.",
+        source="Of this project, `TcpTransport.set_members`: who has moved is dialled there.",
+        plant=patch(
+            "dledger.peers.rpc:TcpTransport._link",
+            ("if link is not None:", "if False:"),
+        ),
+    ),
 )
