@@ -46,7 +46,7 @@ class FaultyFile:
 def test_full_disk_of_the_leader_refuses_and_recovers(tmp_path):
     async def main():
         disks = {f"n{number}": FaultyDisk() for number in range(3)}
-        group = Group(tmp_path, disks=disks, disk_full_retry_ms=50)
+        group = Group(tmp_path, disks=disks, disk_full_retry_ms=2_000)
         await group.start()
         leader = await group.append(10)
         await group.settle()
