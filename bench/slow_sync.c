@@ -4,6 +4,7 @@
  * LEDGERMQ_BENCH_SYNC_US: how much longer, in microseconds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,7 +21,9 @@ static void take_longer(void) {
     int name types {                                                \
         int (*next) types = (int (*) types)dlsym(RTLD_NEXT, #name); \
         int failed = next names;                                    \
+        int number = errno;                                         \
         take_longer();                                              \
+        errno = number;                                             \
         return failed;                                              \
     }
 

@@ -134,7 +134,7 @@ COUNTED: Final = (
     Mutant(
         name="checkpoint-never-noted",
         breaks="A start after a kill walks over the whole log since the last orderly end.",
-        source="docs/raft.md (recovery): a checkpoint every five seconds.",
+        source="docs/raft.md (recovery): checkpointInterval, a second by default.",
         plant=patch(
             "dledger.disk.flusher:Flusher._save_checkpoint",
             ("if now - self._last_checkpoint_ms >= self._checkpoint_interval_ms:", "if False:"),

@@ -308,7 +308,7 @@ HARNESS: Final = (
         source="A process that is killed leaves one, and all that are started share the file.",
         plant=patch(
             "chaos.history.log_lines:LogRows.take",
-            ("list(_HEAD.finditer(line))", "[one for one in [_HEAD.match(line)] if one]"),
+            ("_HEAD.finditer(line) if", "[_HEAD.match(line)] if head and"),
         ),
     ),
     Mutant(

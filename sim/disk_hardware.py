@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from ledgermq.runtime.disk import NO_SPACE, Buffer
 from ledgermq.runtime.rng import Rng
 from sim.context import CURRENT, SimCrash
-from sim.disk_rules import Action, Latency, Op, Rule
+from sim.disk_rules import CRASHES, Action, Latency, Op, Rule
 
 if TYPE_CHECKING:
     from sim.power import Standing
@@ -54,6 +54,10 @@ class Hardware(ABC):
         """A sync of a thread was done; whether its work has ended since is not known."""
         self.is_watched = False
         """Something may go wrong: there is a rule, or a limit, or the process has crashed."""
+        self.is_disturbed = False
+        """Likewise, but for rules that only end the process."""
+        self.disturbances = 0
+        """How often that began."""
         self.on_block: Callable[[], None] | None = None
         """Called when a call that is no thread's hangs: the process must stand still."""
         self.on_unblock: Callable[[], None] | None = None
@@ -237,3 +241,7 @@ class Hardware(ABC):
     def _watch(self) -> None:
         is_limited = self.capacity_bytes is not None
         self.is_watched = bool(self._rules) or self._crashed or is_limited
+        was_disturbed = self.is_disturbed
+        acts = any(rule.action not in CRASHES for rule in self._rules)
+        self.is_disturbed = acts or is_limited
+        self.disturbances += self.is_disturbed and not was_disturbed

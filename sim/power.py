@@ -25,11 +25,12 @@ class Standing:
         self.life = life
         """Of the process that stands still."""
         self._names = names
-        self._changes = {id(inode): inode.changes_made for inode in names.inodes()}
+        self._changes = [(inode, inode.changes_made) for inode in names.inodes()]
         self._operations = names.operations_made
 
     def take_back(self) -> None:
         """Undo what was done since."""
+        known = {id(inode): changes for inode, changes in self._changes}
         for inode in self._names.inodes():
-            inode.take_back(self._changes.get(id(inode), 0))
+            inode.take_back(known.get(id(inode), 0))
         self._names.take_back(self._operations)

@@ -69,7 +69,7 @@ async def call(
 
 def copy_logs(container: str, out: IO[bytes]) -> None:
     """Write what a container has printed to a file; blocks."""
-    command = ["docker", "logs", "--timestamps", container]
+    command = ["docker", "logs", container]
     subprocess.run(  # noqa: S603  # fixed command, a container's id
         command, stdout=out, stderr=subprocess.STDOUT, check=False, timeout=COMMAND_TIMEOUT_S
     )

@@ -47,20 +47,20 @@ def _name_of(row: Row) -> str:
 
 
 def _is_explained(row: Row, spans: Sequence[Span]) -> bool:
-    """Tell whether a fault on this node brings about what it logs."""
-    return any(
-        explains(span.kind, row["kind"])
-        and (row["kind"] == SHARED or not span.targets or row["node"] in span.targets)
-        and _is_within(row, span)
+    """Tell whether faults on this node bring about what it logs, the first time and the last."""
+    fitting = [
+        span
         for span in spans
-    )
+        if explains(span.kind, row["kind"])
+        and (row["kind"] == SHARED or not span.targets or row["node"] in span.targets)
+    ]
+    times = (row["t"], row["t"] if row.get("t_last") is None else row["t_last"])
+    return all(any(_is_within(t, row["kind"], span) for span in fitting) for t in times)
 
 
-def _is_within(row: Row, span: Span) -> bool:
-    """Tell whether lines came once a fault was on; of what passes with it, none came later."""
-    if row["t"] is None:
+def _is_within(t: int | None, kind: str, span: Span) -> bool:
+    """Tell whether a line came once a fault was on; what passes with it comes no later."""
+    if t is None:
         return True
-    if row["t"] + LOGGED_EARLY_NS < span.begin:
-        return False
-    last = row["t"] if row.get("t_last") is None else row["t_last"]
-    return row["kind"] != PASSING or span.end is None or last <= span.end + LOGGED_LATE_NS
+    is_over = kind == PASSING and span.end is not None and t > span.end + LOGGED_LATE_NS
+    return t + LOGGED_EARLY_NS >= span.begin and not is_over

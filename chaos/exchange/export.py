@@ -191,8 +191,13 @@ def _send_of(send: Row) -> _Step:
     told = [[_SEND, key, [offset, value] if outcome == "ok" else value]]
     return _Step(
         begun=send["t_inv"], ended=send["t_cmp"], f=_SEND, asked=[[_SEND, key, value]], told=told,
-        outcome=outcome, producer=send.get("process", send.get("pid")), about=tuple(about),
+        outcome=outcome, producer=_sender_of(send), about=tuple(about),
     )  # fmt: skip
+
+
+def _sender_of(send: Row) -> object:
+    """Return who sent it, as far as a history says."""
+    return send.get("pid") if send.get("process") is None else send["process"]
 
 
 def _queues(history: History) -> dict[object, object]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
+from chaos.history.domains import LOGGED_LATE_NS, PASSING
+
 KIND_ROWS_MAX: Final = 50
 """Rows of one kind of one process: none crowds out the others. What is more is counted."""
 LINE_CHARACTERS_MAX: Final = 600
@@ -95,7 +97,7 @@ class LogRows:
     def take(self, line: str) -> None:
         """Take the next line, without its end."""
         # A process that is killed leaves half a line, and the next one goes on behind it.
-        heads = list(_HEAD.finditer(line))
+        heads = [head for head in _HEAD.finditer(line) if not _is_quoted(line, head.start())]
         begin = heads[0].start() if heads else len(line)
         if begin or not heads:
             self._go_on(line[:begin])
@@ -160,16 +162,33 @@ class LogRows:
         line = text[:LINE_CHARACTERS_MAX]
         same = (kind, *more.values(), _NUMBER.sub("#", line))
         row = self._rows.get(same)
-        if row is not None:
+        if row is not None and not _is_apart(row, t):
             row["count"] += number
             row["t_last"] = None if t is None or row["t"] is None else max(t, row["t_last"])
-        elif self._kinds[kind] >= KIND_ROWS_MAX:
+            return
+        if self._kinds[kind] >= KIND_ROWS_MAX:
             self.dropped += number
-        else:
-            self._kinds[kind] += 1
-            told = {name: word or None for name, word in more.items()}
-            about = self._about | {"kind": kind, "t": t, "t_last": t}
-            self._rows[same] = about | told | {"count": number, "line": line}
+            return
+        if row is not None:
+            self._rows[*same, str(len(self._rows))] = row
+        self._kinds[kind] += 1
+        told = {name: word or None for name, word in more.items()}
+        about = self._about | {"kind": kind, "t": t, "t_last": t}
+        self._rows[same] = about | told | {"count": number, "line": line}
+
+
+def _is_apart(row: dict[str, Any], t: int | None) -> bool:
+    """Tell whether another fault may be why: a row that lasts over two would fit neither."""
+    last = row["t_last"]
+    return row["kind"] == PASSING and None not in (t, last) and t - last > LOGGED_LATE_NS
+
+
+def _is_quoted(line: str, at: int) -> bool:
+    """Tell whether a part of a line is text of somebody else's, between quotation marks.
+
+    Half a line of a process that was killed may end within such marks: nothing closes them.
+    """
+    return any(line[:at].count(mark) % 2 and line[at:].count(mark) % 2 for mark in "'\"")
 
 
 def _kind_of(level: str, event: str, text: str) -> str:

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from dledger.segments.places import pieces, segment_name
-from ledgermq.runtime.disk import NO_SPACE, Buffer, Disk, File
+from ledgermq.runtime.disk import FULL, NO_SPACE, Buffer, Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 REWRITE_BYTES: Final = 1 << 20
@@ -194,7 +194,7 @@ class Segments:
                 try:
                     self._rewrite_in(base, offset, offset + size)
                 except OSError as error:
-                    if error.errno not in NO_SPACE:
+                    if error.errno not in FULL:
                         raise
                     refused[self.path(base)] = error
         return refused

@@ -14,18 +14,20 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
-from ledgermq.runtime.regular import NEW_MODE, check_link, check_regular, check_small, mode_of
+from ledgermq.runtime.regular import check_link, check_regular, check_small, mode_of, write_whole
 
 Buffer = bytes | bytearray | memoryview
 IOV_MAX: Final = 1024
 """Most buffers one ``pwritev`` takes on Linux."""
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
-"""Errors of a disk that is full, or full for this user, and of a process or a machine that may open
-no more files: what was refused may be done later."""
+FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""Errors of a disk that is full, or full for this user."""
+NO_SPACE: Final = FULL | {errno.EMFILE, errno.ENFILE}
+"""These, and those of a process or a machine that may open no more files: nothing was done, and it
+may be done later."""
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 _ZEROS: Final = bytes(SCAN_BYTES)
@@ -349,14 +351,15 @@ class RealDisk:
     def replace(self, path: str, data: bytes | bytearray) -> None:
         """Replace a small file as a whole; see `Disk.replace`."""
         temporary = path + ".tmp"
-        try:
-            _write_whole(temporary, data, mode_of(path))
-            os.rename(temporary, path)  # noqa: PTH104  # paths are plain strings here
-        except OSError:
-            with contextlib.suppress(OSError):  # half a file only takes the space that is missing
-                os.unlink(temporary)  # noqa: PTH108  # paths are plain strings here
-            raise
-        _sync_directory(os.path.dirname(path))
+        with _directory(os.path.dirname(path)) as directory:
+            try:
+                write_whole(temporary, data, mode_of(path))
+                os.rename(temporary, path)  # noqa: PTH104  # paths are plain strings here
+            except OSError:
+                with contextlib.suppress(OSError):  # half a file takes the space that is missing
+                    os.unlink(temporary)  # noqa: PTH108  # paths are plain strings here
+                raise
+            os.fsync(directory)
 
     def names(self, directory: str) -> list[str]:
         """Return the sorted names in a directory; see `Disk.names`."""
@@ -367,11 +370,14 @@ class RealDisk:
 
     def remove(self, path: str) -> None:
         """Remove a file for good; see `Disk.remove`."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108  # paths are plain strings here
-        with contextlib.suppress(FileNotFoundError):
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _directory(os.path.dirname(path)) as directory,
+        ):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # noqa: PTH108  # paths are plain strings here
             # Even if it was missing: whoever removed it may not have lived to sync that.
-            _sync_directory(os.path.dirname(path))
+            os.fsync(directory)
 
     def lock(self, path: str) -> Closeable:
         """Take an exclusive lock; see `Disk.lock`."""
@@ -448,28 +454,6 @@ class _Lock:
             self._fd = -1
 
 
-def _write_whole(path: str, data: bytes | bytearray, mode: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    # Neither through a link into another file, nor waiting for the reader of a pipe.
-    flags |= os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        fd = os.open(path, flags, mode)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):
-            raise
-        os.unlink(path)  # noqa: PTH108  # the link or the pipe, which has a name of ours
-        fd = os.open(path, flags, mode)
-    try:
-        if mode != NEW_MODE:
-            os.fchmod(fd, mode)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _make_unsynced(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)  # noqa: PTH103  # paths are plain strings here
@@ -492,9 +476,19 @@ def _set_size(fd: int, path: str, size: int, *, synced: bool = True) -> None:
         raise FatalError(f"{path} has {found} bytes, the configured size is {size}")
 
 
-def _sync_directory(path: str) -> None:
+@contextlib.contextmanager
+def _directory(path: str) -> Iterator[int]:
+    """Open a directory before something in it changes, so that the change can be synced for sure.
+
+    Afterwards there may be no descriptor left, and what was done would be told as not done.
+    """
     fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)
+
+
+def _sync_directory(path: str) -> None:
+    with _directory(path) as fd:
+        os.fsync(fd)

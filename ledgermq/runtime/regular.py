@@ -2,8 +2,10 @@
 
 A directory may come from others: pipes, devices, folders and huge sparse files under the names of
 ours are refused before anything waits for them or takes memory. So are those that settings name.
+What is written anew goes neither through a link nor into a pipe.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -114,3 +116,26 @@ def mode_of(path: str) -> int:
         return stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116  # paths are plain strings here
     except OSError:
         return NEW_MODE
+
+
+def write_whole(path: str, data: bytes | bytearray, mode: int) -> None:
+    """Write a file anew and sync it, whatever has its name. `OSError` passes."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    # Neither through a link into another file, nor waiting for the reader of a pipe.
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        os.unlink(path)  # noqa: PTH108  # the link or the pipe, which has a name of ours
+        fd = os.open(path, flags, mode)
+    try:
+        if mode != NEW_MODE:
+            os.fchmod(fd, mode)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)

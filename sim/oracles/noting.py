@@ -29,8 +29,9 @@ class Noting:
     name = NAME
 
     def __init__(self) -> None:
-        self._delivered: dict[str, deque[tuple[int, int]]] = {}
-        """By replica: at which tick which entry was delivered; the first one is old enough."""
+        self._delivered: dict[str, deque[tuple[int, int, int]]] = {}
+        """By replica: at which tick which entry was delivered, and how often its disk had had a
+        fault, which may hold a note up; the first one is old enough."""
         self._refused: dict[str, int] = {}
         """By replica, how many writes had met a full disk when it started."""
 
@@ -45,7 +46,8 @@ class Noting:
         delivered, tick = self._delivered.setdefault(replica.name, deque()), replica.state.tick
         index = min(replica.state.delivered_index, replica.node._driver.synced_index)
         if not delivered or delivered[-1][1] != index:
-            delivered.append((tick, index))
+            disk = replica.disk
+            delivered.append((tick, index, -1 if disk.is_disturbed else disk.disturbances))
         while len(delivered) > 1 and delivered[1][0] <= tick - _ticks(replica):
             delivered.popleft()
 
@@ -61,7 +63,8 @@ class Noting:
         data = disk.read(replica.checkpoint_path)
         noted = (Checkpoint() if data is None else decode_checkpoint(data)).committed_index
         old_tick = replica.state.tick - _ticks(replica)
-        index = max((index for tick, index in delivered if tick <= old_tick), default=noted)
+        old = [i for tick, i, since in delivered if tick <= old_tick and since == disk.disturbances]
+        index = max(old, default=noted)
         if store.first_index <= index <= last and noted < index:
             text = f"{replica.name} had delivered {index} some time before its end, and notes"
             raise Violation(NAME, f"{text} {noted} as committed", node=replica.name, index=index)

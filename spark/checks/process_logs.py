@@ -63,11 +63,16 @@ def _explained(context: Context) -> Column:
     if not spans:
         return F.lit(col=False)
     first, last = F.col("t"), F.coalesce("t_last", "t")
-    return F.exists(
-        array_of(spans, _SPAN),
-        lambda span: (
-            (span["kind"] == F.col("kind"))
-            & ((span["node"] == "") | (span["node"] == F.col("node")))
-            & (first.isNull() | ((first >= span["begun"]) & (last <= span["over"])))
-        ),
+    known = array_of(spans, _SPAN)
+    return F.exists(known, lambda span: _explains(span, first)) & F.exists(
+        known, lambda span: _explains(span, last)
+    )
+
+
+def _explains(span: Column, t: Column) -> Column:
+    """Return whether a fault on the node brings about a line of that time."""
+    return (
+        (span["kind"] == F.col("kind"))
+        & ((span["node"] == "") | (span["node"] == F.col("node")))
+        & (t.isNull() | ((t >= span["begun"]) & (t <= span["over"])))
     )

@@ -128,6 +128,7 @@ class MasterLink(asyncio.Protocol):
             self.error = TimeoutError("it says nothing")
             self.close()
         elif self.is_verified and now_ms - self._said_ms >= config.heartbeat_ms:
+            self._said_ms = now_ms  # also where nothing can be said any more
             self.report(is_due=True)  # before, a second report would confirm what was not compared
         if not self.is_verified and now_ms - self._opened_ms > 2 * config.heartbeat_ms:
             self._slave.on_nothing(self._intake.first_report)

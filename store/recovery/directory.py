@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ledgermq.runtime.disk import NO_SPACE, DirectoryInUse
+from ledgermq.runtime.disk import FULL, DirectoryInUse
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.recovery.checkpoint import (
     NO_TIMES,
@@ -122,7 +122,7 @@ class StoreDirectory:
         try:
             self._disk.replace(f"{self.path}/{name}", data)
         except OSError as error:
-            full = error.errno in NO_SPACE
+            full = error.errno in FULL
             message = f"{self.path}/{name} cannot be written: {error}" + (
                 "; a start needs a few free kilobytes" if full else ""
             )

@@ -56,6 +56,22 @@ def test_a_fault_without_targets_may_be_on_any_node():
         assert check_process_logs(history).count == count
 
 
+def test_two_faults_may_explain_a_row_together():
+    second = 1_000_000_000
+    line = {"node": "n0", "kind": "resource", "t": 9 * second, "t_last": 23 * second, "count": 3}
+    spans = ((5, 10), (12, 20))
+    faults = [
+        fault(
+            f"f{at}", "full", t_on0=on * second, t_on1=on * second, t_off0=off * second,
+            t_off1=off * second,
+        )
+        for at, (on, off) in enumerate(spans)
+    ]  # fmt: skip
+    for known, count in ((faults, 0), (faults[:1], 1), (faults[1:], 1), ([], 1)):
+        history = clean(node_log=[line | {"line": "x"}], faults=known)
+        assert check_process_logs(history).count == count
+
+
 def test_no_fault_explains_a_bug(tmp_path):
     explained = {kind for one in FAULTS for kind in one.logs}
     assert explained == {"corrupt", "removed", "resource"} < set(LOG_KINDS)

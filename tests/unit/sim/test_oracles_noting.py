@@ -19,6 +19,7 @@ class Disk:
     def __init__(self, noted):
         self.data = None if noted is None else encode_checkpoint(Checkpoint(noted, noted))
         self.is_watched, self.writes_refused = False, 0
+        self.is_disturbed, self.disturbances = False, 0
 
     def read(self, path):
         return self.data
@@ -69,6 +70,7 @@ def killed(noted, ticks, first=0, **faults):
         (4, LATE, {"is_watched": True}, False),
         (4, LATE, {"is_corrupt": True}, False),
         (4, LATE, {"writes_refused": 1}, False),
+        (4, LATE, {"disturbances": 1}, False),
     ],
 )
 def test_what_was_delivered_long_ago_is_noted(noted, ticks, faults, is_found):

@@ -23,8 +23,8 @@ SIZE = 400
 
 
 @contextmanager
-def no_more_files():
-    """Let this process open as many files as it has, and no more."""
+def no_more_files(but=0):
+    """Let this process open as many files as it has, and no more ``but`` some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     held = []
@@ -34,12 +34,36 @@ def no_more_files():
             held.append(os.dup(0))
     except OSError:
         pass
+    for _ in range(but):
+        os.close(held.pop())
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in held:
             os.close(fd)
+
+
+@pytest.mark.parametrize("spare", range(4))
+def test_what_is_refused_was_not_done(tmp_path, spare):
+    disk, path = RealDisk(), str(tmp_path / "small")
+    disk.replace(path, b"before")
+    with no_more_files(spare):
+        try:
+            disk.replace(path, b"behind")
+            is_done = True
+        except OSError:
+            is_done = False
+    assert disk.read(path) == (b"behind" if is_done else b"before")
+    assert disk.names(str(tmp_path)) == ["small"]
+    with no_more_files(spare):
+        try:
+            disk.remove(path)
+            is_done = True
+        except OSError:
+            is_done = False
+    assert (disk.read(path) is None) == is_done
+    assert is_done == (spare > 0)
 
 
 def test_the_key_index_waits(tmp_path):

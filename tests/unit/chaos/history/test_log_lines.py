@@ -161,6 +161,23 @@ def test_lines_that_differ_in_time_and_numbers_are_one():
     assert row["line"].endswith("index=1")
 
 
+def test_what_a_disk_refuses_long_afterwards_is_a_row_of_its_own():
+    seconds = {f"2026-11-30T01:34:{n:02}.000Z": n for n in (1, 10, 40, 45)}
+    found = rows_of(
+        *(line("ERROR", "event=disk_full node=n0 index=1", stamp) for stamp in seconds),
+        moment=lambda stamp: seconds[stamp] * 1_000_000_000,
+    )
+    times = [(row["t"] // 10**9, row["t_last"] // 10**9, row["count"]) for row in found]
+    assert sorted(times) == [(1, 10, 2), (40, 45, 2)]
+
+
+def test_text_of_somebody_else_is_no_line_of_its_own():
+    text = f"event=bad_request reason=\"brokerName 'x {STAMP} ERROR y event=uncaught' is no name\""
+    assert rows_of(line("WARNING", text)) == []
+    torn = line("INFO", "event=started reason='half a li") + line("ERROR", "event=bug said='x'")
+    assert brief(rows_of(torn)) == [("error", "bug", None, 1)]
+
+
 def test_lines_that_were_held_back_count():
     (row,) = rows_of(line("ERROR", "event=bug"), line("ERROR", "event=bug held_back=30"))
     assert row["count"] == 32
