@@ -100,4 +100,23 @@ LAPSES: Final = (
             ("if link is not None:", "if False:"),
         ),
     ),
+    Mutant(
+        name="directory-opened-behind-the-rename",
+        breaks="A file is replaced, and its caller is told that it was not: no descriptor is left.",
+        source="Of this project, `ledgermq.runtime.disk`: what is refused was not done.",
+        plant=patch(
+            "ledgermq.runtime.disk:RealDisk.replace",
+            ("with _directory(os.path.dirname(path)) as directory:", "if True:"),
+            ("os.fsync(directory)", "_sync_directory(os.path.dirname(path))"),
+        ),
+    ),
+    Mutant(
+        name="report-a-look-late",
+        breaks="A slave without news reports up to two intervals after its last report.",
+        source="RocketMQ DefaultHAClient.isTimeToReportOffset; haMaxTimeSlaveNotCatchup.",
+        plant=patch(
+            "store.ha.slave:MasterLink.wait_ms",
+            ("until_report_ms if self.is_verified else heartbeat_ms", "heartbeat_ms"),
+        ),
+    ),
 )

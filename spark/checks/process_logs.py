@@ -1,10 +1,7 @@
-"""A62: did a process log what it should not?
+"""A62 over DataFrames: did a process log what it should not?
 
-A traceback, a broken assertion, a panic and an error are anomalies, whatever was done to the node.
-Damage is none where a fault damaged what lies on that node's disk, from then on; a disk or a limit
-that refuses is none while a fault makes it refuse, and a moment afterwards. What was removed before
-it was done is none after a fault trimmed the log of any member. That a machine is slow is no
-anomaly at all. Source: spec/proof.md A62.
+What each kind of line means, and which faults explain it, is in `chaos.history.domains` and in the
+catalogue of faults; how it is judged is written here anew. Source: spec/proof.md A62.
 """
 
 from typing import Final

@@ -2,7 +2,7 @@
 
 import os
 import resource
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from dledger.codec.entry import HEADER_BYTES
 from dledger.errors import DiskFull
 from ledgermq.runtime.disk import RealDisk
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.config import IndexConfig, StoreConfig
 from store.index.key_index import KeyIndex
 from store.layout import UNIT
@@ -64,6 +66,36 @@ def test_what_is_refused_was_not_done(tmp_path, spare):
             is_done = False
     assert (disk.read(path) is None) == is_done
     assert is_done == (spare > 0)
+
+
+def content_after_a_refusal(tmp_path, monkeypatch):
+    """Return what a file holds, and whether its replacement was refused, as others take the rest.
+
+    Whoever accepts connections takes each descriptor that comes free.
+    """
+    disk, path, rename, held = RealDisk(), str(tmp_path / "small"), os.rename, ExitStack()
+    disk.replace(path, b"before")
+
+    def renamed(*names):
+        rename(*names)
+        held.enter_context(no_more_files())
+
+    monkeypatch.setattr(os, "rename", renamed)
+    try:
+        disk.replace(path, b"behind")
+        is_refused = False
+    except OSError:
+        is_refused = True
+    finally:
+        held.close()
+        monkeypatch.undo()
+    return disk.read(path), is_refused
+
+
+def test_who_takes_the_last_descriptor_makes_no_refusal_of_what_was_done(tmp_path, monkeypatch):
+    assert content_after_a_refusal(tmp_path, monkeypatch) == (b"behind", False)
+    with planted(BY_TESTS["directory-opened-behind-the-rename"]):
+        assert content_after_a_refusal(tmp_path, monkeypatch) == (b"behind", True)
 
 
 def test_the_key_index_waits(tmp_path):

@@ -320,6 +320,8 @@ def test_a_slave_that_gets_nothing_reports_when_it_is_time_and_not_a_look_later(
         link.pass_time(said_ms + period_ms)
         assert len(wire.sent) > sent
         assert link.wait_ms(SystemClock().monotonic_ms()) == TICK_MS_MAX
+        with planted(BY_TESTS["report-a-look-late"]):
+            assert link.wait_ms(SystemClock().monotonic_ms() + period_ms - 50) == TICK_MS_MAX
 
     log_worker(main)
 
