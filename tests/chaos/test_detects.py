@@ -37,7 +37,8 @@ def test_acknowledging_before_a_majority_has_it_is_caught_and_only_that(tmp_path
 
     async def body() -> SparkOutcome:
         with View(Console(file=screen), SystemClock()) as view:
-            async with asyncio.timeout(240):
+            # What was refused and then lost is waited for until nothing has moved for 130 s.
+            async with asyncio.timeout(480):
                 await run_scenario(SHORT, RunOptions(run=run, seed=1, mutant=mutant), view)
         # One JVM is enough: a valid run is what the demo shows Spark every time.
         return await check_with_spark(run) if mutant is not None else SparkOutcome(found=None)

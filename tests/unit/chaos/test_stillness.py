@@ -11,7 +11,7 @@ from chaos.checker import check_history
 from chaos.closing import Closing
 from chaos.scenario import Scenario, Step
 from chaos.stillness import Stillness
-from chaos.workload.audit import QueueEnds
+from chaos.workload.audit import EMPTY_POLLS, QueueEnds
 from ledgermq.client import MessageQueue, NoRoute
 from ledgermq.runtime.clock import SystemClock
 from tests.unit.chaos.histories import clean
@@ -58,7 +58,7 @@ class Read:
 
 
 def drained(read: Read, monkeypatch: Any, tmp_path: Any, **more: Any) -> tuple[Notes, list[str]]:
-    """Return what is written of a drain, and what is shown."""
+    """Return what is written of a drain and of its queue, and what is shown."""
     notes, shown = Notes(), []
 
     async def stop(_role: str) -> None: ...
@@ -83,10 +83,19 @@ def drained(read: Read, monkeypatch: Any, tmp_path: Any, **more: Any) -> tuple[N
             committed=read.committed, stop=stop, problems=[],
             living=lambda _: [SimpleNamespace(history_group=more.get("living", "g"))],
         ),
-        plan=SimpleNamespace(consumed={"g": ("t",)}, topics=("t",), reconsume_max={}),
+        plan=SimpleNamespace(
+            consumed={"g": ("t",)}, topics=("t",), reconsume_max={}, modes={"g": "clustering"}
+        ),
     )  # fmt: skip
-    asyncio.run(Closing(parts).drain())  # type: ignore[arg-type]
+    end = Closing(parts)  # type: ignore[arg-type]
+    asyncio.run(end.drain())
+    for row in end._drain_rows(QUEUE, QueueEnds(0, 8), EMPTY_POLLS):
+        notes.write("drain", row)
     return notes, shown
+
+
+def is_drained(notes: Notes) -> bool:
+    return all(row["drained"] for row in notes.of("drain"))
 
 
 def verdict_of(notes: Notes) -> str:
@@ -137,6 +146,7 @@ def test_what_is_refused_and_does_not_come_again_is_found(monkeypatch, tmp_path)
     (row,) = notes.of("answers")
     assert (row["subject"], row["told"][:5]) == ("what was refused", "2 nev")
     assert verdict_of(notes) == "invalid"
+    assert is_drained(notes)  # else what else was lost would be lost in a queue nobody judges
 
 
 @pytest.mark.parametrize("kind", ["power_loss_all", "wipe", "clock_jump"])
@@ -145,6 +155,7 @@ def test_what_a_disk_may_have_lost_or_a_clock_holds_back_is_not_owed(monkeypatch
     timeline = (Step(do="start", name="1", kind=kind, targets=("leader",)),)
     notes, _ = drained(Read({0: 8}), monkeypatch, tmp_path, timeline=timeline)
     assert notes.of("answers") == []
+    assert not is_drained(notes)
 
 
 @pytest.mark.parametrize("then", [{"g t/2": 2}, {"g t/1": 3}], ids=("has moved", "is at its end"))
