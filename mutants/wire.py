@@ -21,6 +21,15 @@ WIRE: Final = (
         ),
     ),
     Mutant(
+        name="bad-header-is-our-error",
+        breaks="A request whose header lacks a field is logged as an error of the broker's own.",
+        source="A log tells of bugs: what strangers send is none (A62).",
+        plant=patch(
+            "ledgermq.remoting.transport.dispatch:RequestDispatcher._answer_error",
+            ("isinstance(error, (InvalidHeader, RemoteProtocolError))", "False"),
+        ),
+    ),
+    Mutant(
         name="served-coroutine-is-supervised",
         breaks="A coroutine that serves one request ends the process by what it raises.",
         source="One request never ends a process.",

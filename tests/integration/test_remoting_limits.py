@@ -15,6 +15,7 @@ from ledgermq.remoting.protocol.command import (
 )
 from ledgermq.remoting.protocol.errors import (
     ConnectionLost,
+    InvalidHeader,
     LocalProtocolError,
     RemoteProtocolError,
     RequestTimeout,
@@ -396,6 +397,22 @@ def test_a_bug_that_a_request_hits_is_its_answer_and_told_once(kind, is_hot):
         (context,) = watched.told
         assert context[SERVING]
         assert isinstance(context["exception"], kind)
+
+    run_bounded(test())
+
+
+async def bad_header_told_of() -> list[dict[str, Any]]:
+    watched = Watched(InvalidHeader("request 11: no field `topic`"))
+    answer = await watched.ask()
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    return watched.told
+
+
+def test_a_bad_header_is_the_clients_error_and_none_of_ours():
+    async def test() -> None:
+        assert await bad_header_told_of() == []
+        with planted(BY_TESTS["bad-header-is-our-error"]):
+            assert len(await bad_header_told_of()) == 1
 
     run_bounded(test())
 
