@@ -58,7 +58,7 @@ def counts_table(combined: CombinedVerdict) -> Table:
     """Return the headline numbers with what they mean."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, words in _WORDS.items():
-        number = int(combined.local["counts"].get(name, 0))
+        number = combined.local["counts"].get(name, "-")
         table.add_row(f"{number:>8}", name.replace("_", " "), Text(words, style="dim"))
     return table
 

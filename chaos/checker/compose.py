@@ -6,7 +6,7 @@ spec/proof.md 4.2 (exit codes).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from chaos.catalogue.checks import EXCUSABLE, without
 from chaos.catalogue.contracts import Allowance, beyond
@@ -114,6 +114,13 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
 }
 BEYOND = frozenset({"A8", "A29"})
 """Checks of copies: what they find is no loss, but more than the contract says."""
+_GIVEN = ("delivered", "redelivered")
+HEADLINES: Final = {
+    "sends": ("sent", "acknowledged", "unknown", "failed", *_GIVEN),
+    "deliveries": _GIVEN,
+}
+"""The headline numbers that rest on a table: what was refused is not known, and not 0."""
+
 EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
 EXIT_EXCEEDED, EXIT_USAGE, EXIT_HARNESS = 3, 254, 255
 
@@ -202,11 +209,11 @@ def unreadable(error: Exception) -> Verdict:
 
 
 def count(history: History, results: Mapping[str, Result]) -> dict[str, int]:
-    """Return the headline numbers of a run."""
+    """Return the headline numbers of a run, without those of tables that were refused."""
     failed = sum(map(refused, history.sends))
     given = [(d["grp"], d["msg_key"]) for d in history.to_groups if d["msg_key"] is not None]
     distinct = len(set(given))
-    return {
+    counts = {
         "sent": len(history.sends),
         "acknowledged": len({send.get("msg_key") for send in history.ok_sends}),
         "unknown": len(history.sends) - len(history.ok_sends) - failed,
@@ -222,6 +229,8 @@ def count(history: History, results: Mapping[str, Result]) -> dict[str, int]:
         "divergent": int(results["A35"].details.get("divergent", 0)),
         "log_entries": sum(len(replica.rows) for replica in history.replicas),
     }
+    unknown = {name for table in history.unusable for name in HEADLINES.get(table, ())}
+    return {name: number for name, number in counts.items() if name not in unknown}
 
 
 def _safely(name: str, check: Callable[[History], Result], history: History) -> Result:

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from chaos.catalogue.checks import REFUSED
 from chaos.catalogue.contracts import copies
 from chaos.checker import Verdict, check_history
 from chaos.checker.compose import CHECKS, decide
 from chaos.checker.model import History, Result
+from chaos.verdict import COMPARED_COUNTS
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.unit.chaos.histories import (
@@ -35,6 +37,14 @@ def test_clean_history_is_valid_and_counted():
     assert found.reasons == ()
     assert found.counts["sent"] == found.counts["acknowledged"] == found.counts["delivered"] == 3
     assert found.counts["lost"] == found.counts["redelivered"] == 0
+
+
+def test_what_rests_on_a_refused_table_is_no_number():
+    whole = check_history(clean()).counts
+    without_sends = check_history(replace(clean(), unusable={"sends": REFUSED})).counts
+    without_given = check_history(replace(clean(), unusable={"deliveries": REFUSED})).counts
+    assert whole.keys() - without_given.keys() == {"delivered", "redelivered"}
+    assert whole.keys() - without_sends.keys() == set(COMPARED_COUNTS)
 
 
 def lost(*, on: list[str], was_audited: bool) -> History:
