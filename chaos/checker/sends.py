@@ -8,8 +8,9 @@ Source: spec/proof.md A11, 1 (an unknown attempt makes the operation unknown).
 """
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
-from chaos.checker.model import History, Result, Row, result
+from chaos.checker.model import History, Place, Result, Row, is_copy, result
 
 WAITS = ("delay", "txn")
 """Kinds of messages that are acknowledged before they lie in their queue."""
@@ -56,8 +57,9 @@ def contradiction(send: Row, *, has_ids: bool = True) -> str:
 def check_order(history: History) -> Result:
     """A11: a send that began after another had been acknowledged lies behind it in their queue.
 
-    By the queue that was told, not the one that was asked for. Per queue a sweep over time: the
-    highest offset acknowledged so far is a lower bound for what begins now.
+    By the queue that was told, not the one that was asked for; one of unknown outcome lies where it
+    was delivered from. Per queue a sweep over time: the highest offset acknowledged so far is a
+    lower bound for what begins now.
     """
     points: dict[tuple[object, ...], list[tuple[int, int, int, Row]]] = defaultdict(list)
     for number, send in enumerate(history.ok_sends):
@@ -66,6 +68,8 @@ def check_order(history: History) -> Result:
             # At one instant nothing is known to be earlier: beginnings go first.
             points[place[:3]].append((send["t_inv"], 0, number, send))
             points[place[:3]].append((send["t_cmp"], 1, number, send))
+    for number, (place, send) in enumerate(_found_unknown(history), len(history.ok_sends)):
+        points[place[:3]].append((send["t_inv"], 0, number, send))
     found = []
     for rows in points.values():
         highest: Row | None = None
@@ -76,6 +80,28 @@ def check_order(history: History) -> Result:
             elif highest is not None and send["queue_offset"] <= highest["queue_offset"]:
                 found.append(_overtaken(send, highest))
     return result("A11", found, f"{len(found)} sends lie before what was acknowledged earlier")
+
+
+def _found_unknown(history: History) -> Iterator[tuple[Place, Row]]:
+    """Yield each place of each message that was delivered, though none of its sends has an outcome.
+
+    With a row as of a send, which began when the first of them did.
+    """
+    places: dict[int, set[Place]] = defaultdict(set)
+    for delivery in history.own:
+        place, sends = history.place(delivery), history.by_key.get(delivery["msg_key"], ())
+        if place is not None and not is_copy(delivery) and _is_unknown(sends):
+            places[delivery["msg_key"]].add(place)
+    for key in sorted(places):
+        first = min(history.by_key[key], key=lambda send: (send["t_inv"], send["op_id"]))
+        for place in sorted(places[key]):
+            topic, _, queue_id, offset = place
+            found = {"topic": topic, "queue_id": queue_id, "queue_offset": offset}
+            yield place, {**first, **found}
+
+
+def _is_unknown(sends: Sequence[Row]) -> bool:
+    return bool(sends) and all(send["outcome"] == "info" for send in sends)
 
 
 def _overtaken(send: Row, earlier: Row) -> Row:

@@ -115,6 +115,12 @@ def overtaken(run: HistoryBuilder, messages: list[Message]) -> None:
     one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=other.send["t_cmp"] + 2)
 
 
+def overtaken_by_an_unknown_one(run: HistoryBuilder, messages: list[Message]) -> None:
+    """One that nobody answered began after another was acknowledged, and was found before it."""
+    one, other = messages[4], messages[6]
+    one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=None, outcome="info", queue_offset=None)
+
+
 def beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
     messages[-1].send["queue_offset"] = 9_000
 
@@ -282,6 +288,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "delivered twice": ("A9", "invalid", delivered_twice),
     "revoked queue pulled": ("A9", "invalid", revoked_queue_pulled),
     "overtaken": ("A11", "invalid", overtaken),
+    "overtaken by an unknown one": ("A11", "invalid", overtaken_by_an_unknown_one),
     "beyond the end": ("A15", "invalid", beyond_the_end),
     "two at one place": ("A15", "invalid", clash),
     "refused for good": ("A27", "invalid", refused_for_good),
