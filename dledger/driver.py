@@ -158,6 +158,7 @@ class Driver:
             self._store.restart(installed)
             self._generation += 1
             self._held.clear()
+            self._writes_synced = self._writes  # what no sync has covered went with the old log
             self.synced_index = installed.id.last_index
             self.installed = installed
         self._raft.staged(kept=kept, installed=installed)

@@ -9,10 +9,23 @@ from dledger.codec.entry import encode_span
 from dledger.codec.peer import PeerCodec
 from dledger.codec.properties import Checkpoint
 from dledger.codec.snapshot import decode_snapshot, encode_snapshot
+from dledger.config import FlushDiskType
 from dledger.core.configuration import ConfigEntry, Configuration
-from dledger.core.messages import Append, HeartbeatReply, InstallSnapshot, SnapshotReply
-from dledger.core.model import SnapshotId
+from dledger.core.log import RaftLog
+from dledger.core.messages import (
+    Append,
+    AppendReply,
+    HeartbeatReply,
+    InstallSnapshot,
+    PreVoteReply,
+    PreVoteRequest,
+    SnapshotReply,
+)
+from dledger.core.model import HardState, SnapshotId
+from dledger.core.raft import Raft
 from dledger.core.snapshot import StageWork
+from dledger.core.state import RaftConfig
+from dledger.driver import Driver
 from dledger.errors import CorruptEntry, DamagedEntry
 from dledger.storage.files import open_segments
 from dledger.storage.recovery import open_log_store
@@ -22,7 +35,7 @@ from ledgermq.runtime.disk import NO_SPACE, RealDisk
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from tests.unit.dledger.cluster import Cluster, MemoryStore
+from tests.unit.dledger.cluster import Cluster, MemoryStateFile, MemoryStore
 from tests.unit.dledger.trouble import TRIMMING, run_trouble
 
 GROUP = ConfigEntry(7, 2, Configuration({"n0": "h:1", "n1": "h:2"}, {"n2": "h:3"}, 4))
@@ -545,3 +558,68 @@ def test_the_state_that_was_installed_is_at_hand_once(tmp_path):
     assert reads_of_an_installed_state(tmp_path / "a") == [0, 1]
     with planted(BY_TESTS["installed-state-read-again"]):
         assert reads_of_an_installed_state(tmp_path / "b") == [1, 1]
+
+
+class SyncedFollower:
+    """A follower with SYNC_FLUSH whose syncs return when the test says so."""
+
+    def __init__(self, path):
+        path.mkdir()
+        self.store = open_store(path, RealDisk(), Checkpoint())
+        self.raft = Raft(
+            RaftConfig(self_id="n2", voters=("n0", "n1", "n2")),
+            log=RaftLog(self.store, -1),
+            hard_state=HardState(2),
+            rng=random.Random(1),
+            make_noop=lambda *_: pytest.fail("it never leads"),
+        )
+        self.sent = []
+        self.driver = Driver(
+            self.raft, self.store, MemoryStateFile(HardState(2)),
+            flush_disk_type=FlushDiskType.SYNC_FLUSH, send=self.sent.append,
+        )  # fmt: skip
+
+    def take(self, message, meanwhile=lambda: None):
+        """Step a message and work it off; ``meanwhile`` runs while the disk is at work."""
+        self.raft.step(message)
+        while (ready := self.raft.ready()) is not None:
+            if self.driver.begin(ready):
+                meanwhile()
+                self.driver.persist_state(ready)
+            self.driver.complete(ready)
+
+    def end(self, sync):
+        self.store.sync(sync.dirty)
+        self.driver.end_sync(sync)
+
+    def sync_all(self):
+        while (sync := self.driver.begin_sync()) is not None:
+            self.end(sync)
+
+
+def test_an_install_leaves_no_answer_waiting_for_entries_that_are_gone(tmp_path):
+    """What was written and not synced went with the log, and no sync would ever cover it.
+
+    The answers behind it waited for that for ever: to the snapshot, and to who asks for a vote.
+    """
+    follower = SyncedFollower(tmp_path / "n2")
+    follower.take(Append("n0", "n2", 2, -1, 0, -1, encode_span(0, 1, 0, [b"a"])))
+    first = follower.driver.begin_sync()
+    follower.take(Append("n0", "n2", 2, 0, 1, -1, encode_span(1, 1, 49, [b"b"])))
+    data = snapshot()
+    announced = decode_snapshot(data)[0].id
+    install = InstallSnapshot("n0", "n2", 2, announced, 0, data)
+    follower.take(install, meanwhile=lambda: follower.end(first))
+    follower.sync_all()
+    assert AppendReply("n2", "n0", 2, announced.last_index) in follower.sent
+    follower.raft.state.contact_tick = -1 << 40  # the leader is gone
+    follower.take(PreVoteRequest("n1", "n2", 3, announced.last_index, 2))
+    follower.sync_all()
+    assert PreVoteReply("n2", "n1", 3, granted=True) in follower.sent
+    span = encode_span(announced.last_index + 1, 2, SEGMENT * 3, [b"c"])
+    follower.take(Append("n0", "n2", 2, announced.last_index, 2, -1, span))
+    reply = AppendReply("n2", "n0", 2, announced.last_index + 1)
+    assert reply not in follower.sent, "it is not synced yet"
+    follower.sync_all()
+    assert reply in follower.sent
+    follower.store.close()
