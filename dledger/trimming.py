@@ -140,7 +140,7 @@ class Trimmer:
 
     def _adopted(self, announced: SnapshotId, done: Callable[[SnapshotMeta], None]) -> None:
         store, first_index = self._store, announced.last_index + 1
-        meta = store.snapshots.meta
+        meta = store.snapshots.newest
         if not self._kept or meta is None or meta.id != announced:
             return
         if not store.first_index < first_index <= store.last_index:
@@ -177,7 +177,7 @@ class Trimmer:
             self._kept = False
 
     def _begin_at(self, plan: TrimPlan) -> None:
-        meta = self._store.snapshots.meta
+        meta = self._store.snapshots.newest
         if not self._kept or meta is None or meta.id.last_index != plan.first_index - 1:
             self._answer(trimmed=False)
             return

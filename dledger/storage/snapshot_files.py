@@ -13,6 +13,9 @@ start that the marker names the snapshot, and goes on with 4. Each file is repla
 
 Trimming is 3 alone, without a marker: what lies before the new beginning is removed then, or at the
 next start. Source: Raft paper 7.
+
+Files are replaced in a thread, and the log begins anew in the loop, a little later. In between the
+one before is in force still (`SnapshotFiles.meta`): a leader may be sending it.
 """
 
 import logging
@@ -22,7 +25,7 @@ from dledger.codec.entry import HEADER_BYTES
 from dledger.codec.snapshot import decode_head, decode_snapshot
 from dledger.config import NODE_ID, is_address
 from dledger.core.configuration import FORMER_MAX, Configuration
-from dledger.core.model import NO_INDEX, SnapshotId
+from dledger.core.model import NO_INDEX, LogIndex, SnapshotId
 from dledger.core.snapshot import SnapshotMeta, StageWork
 from dledger.limits import INDEX_MAX, SNAPSHOT_INDEX_MAX, SNAPSHOT_POSITION_MAX, TERM_MAX
 from ledgermq.runtime.disk import Disk, File
@@ -66,6 +69,8 @@ class SnapshotFiles:
         self._installed: tuple[SnapshotId, bytes] | None = None
         self.meta: SnapshotMeta | None = None
         """What the snapshot in force says of itself; None if there is no snapshot."""
+        self.newest: SnapshotMeta | None = None
+        """What the one says that is in the file, or on its way there; see `count`."""
         self.validator: Callable[[bytes], str] = lambda _state: ""
         """Says what is wrong with a state, for whoever uses the log; not called in the loop."""
 
@@ -78,7 +83,7 @@ class SnapshotFiles:
         """Read what is there. Errors: `FatalError` when it is damaged."""
         data = self._disk.read(self._path)
         if data is not None:
-            self.meta = self._decode(data)[0]
+            self.meta = self.newest = self._decode(data)[0]
         return self.meta
 
     @property
@@ -101,10 +106,15 @@ class SnapshotFiles:
         return self._decode(data)[1]
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of the file, to be shipped. Errors: `FatalError`."""
+        """Return bytes of the file, to be shipped; none while another one takes its place.
+
+        Errors: `FatalError`.
+        """
         assert self.meta is not None, "no snapshot"
         try:
             if self._file is None or self._file_id != self.meta.id:
+                if self.newest is not self.meta:
+                    return b""
                 if self._file is not None:
                     self._file.close()
                 self._file_id = self.meta.id
@@ -114,13 +124,30 @@ class SnapshotFiles:
             raise FatalError(f"{self._path} cannot be read: {error}", EXIT_ENVIRONMENT) from error
 
     def save(self, data: bytes | bytearray) -> bool:
-        """Let a snapshot count whose log is trimmed next; False if a newer one counts already."""
+        """Write a snapshot whose log is trimmed next; False if a newer one is there already."""
         meta, _ = decode_head(data)
-        if self.meta is not None and meta.id.last_index <= self.meta.id.last_index:
+        if self.newest is not None and meta.id.last_index <= self.newest.id.last_index:
             return False
-        self._disk.replace(self._path, data)
-        self.meta = meta
+        self._replace(meta, data)
         return True
+
+    def _replace(self, meta: SnapshotMeta, data: bytes | bytearray) -> None:
+        """Put one in the place of the file. From before that on nobody opens it for another."""
+        before, self.newest = self.newest, meta
+        try:
+            self._disk.replace(self._path, data)
+        except BaseException:
+            self.newest = before
+            raise
+
+    def count(self, last_index: LogIndex) -> None:
+        """Take that the log is about to begin behind ``last_index``; in the loop.
+
+        The snapshot in the file is in force from now on, if it is the one for that.
+        """
+        newest = self.newest
+        if newest is not None and newest.id.last_index == last_index:
+            self.meta = newest
 
     def stage(self, work: StageWork) -> None:
         """Keep aside bytes that have come."""
@@ -142,8 +169,7 @@ class SnapshotFiles:
             return None
         meta, state = found
         self._disk.replace(self._marker_path, _name_of(meta.id))
-        self._disk.replace(self._path, data)
-        self.meta = meta
+        self._replace(meta, data)
         self._installed = (meta.id, state)
         return meta
 
