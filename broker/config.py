@@ -18,7 +18,8 @@ from typing import Final
 from broker.controller_settings import ControllerSettings
 from broker.delay_levels import DELAY_LEVELS, delay_levels_ms
 from broker.retention_policy import HOUR_MS, RetentionConfig, disk_ratio, hours_of
-from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
+from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.limits import NODE_ID
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.headers import DEFAULT_REGION
 from ledgermq.remoting.protocol.hosts import are_of_two_kinds, is_loopback, pack_host, parse_address
@@ -486,10 +487,8 @@ class BrokerConfig(ControllerSettings):
                 f"dLegerSelfId={self.dledger_self_id} is not among dLegerPeers={self.dledger_peers}"
             )
         if self.preferred_leader_id and not NODE_ID.match(self.preferred_leader_id):
-            raise FatalError(
-                f"preferredLeaderId={self.preferred_leader_id}: an id that ends in a number is"
-                " expected (n0)"
-            )
+            found = f"preferredLeaderId={self.preferred_leader_id}"
+            raise FatalError(f"{found}: an id that ends in a number is expected (n0)")
         return peers
 
 

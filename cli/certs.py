@@ -71,7 +71,7 @@ def node(
 
     Example: ledgermq certs node certs --group broker-a --id n0 --host 127.0.0.1
     """
-    from dledger.config import NODE_ID
+    from dledger.limits import NODE_ID
     from ledgermq.remoting.protocol.certificates import node_identity
 
     if not _GROUP.match(group):

@@ -1,14 +1,11 @@
 """Settings of one replica of the log."""
 
-import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from ledgermq.remoting.transport.credentials import SecuritySettings
 
-NODE_ID: Final = re.compile(r"[A-Za-z0-9_]{0,63}[0-9]\Z")
-"""What an id of a replica looks like: the number is the broker's, messages bear all of it."""
 ENTRY_HEADER_BYTES: Final = 48
 HOST_CHARACTERS_MAX: Final = 253
 """Longest name that DNS has."""

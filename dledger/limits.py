@@ -1,5 +1,6 @@
 """What peers may send and what may be appended, so that it can be sent. Pure."""
 
+import re
 from typing import Final
 
 from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES
@@ -67,6 +68,8 @@ LIMITS: Final = (
     SNAPSHOT_BYTES_MAX,
 )
 
+NODE_ID: Final = re.compile(r"[A-Za-z0-9_]{0,63}[0-9]\Z")
+"""What an id of a replica looks like: the number is the broker's, messages bear all of it."""
 PEER_MESSAGE_BYTES: Final = 4 * 1024
 """More than a frame with entries has besides them: prefix, header, fields, names."""
 

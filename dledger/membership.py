@@ -10,13 +10,14 @@ from functools import partial
 from typing import Final
 
 from dledger.codec.configuration import encode_configuration, encode_configuration_span
-from dledger.config import NODE_ID, DLedgerConfig, is_address
+from dledger.config import DLedgerConfig, is_address
 from dledger.core import membership
 from dledger.core.configuration import Change, ChangeKind, Configuration
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.errors import MembershipRefused, OutcomeUnknown
+from dledger.limits import NODE_ID
 from dledger.listener import DLedgerListener
 from dledger.peers.rpc import PeerTransport
 from dledger.peers.vouching import Voucher

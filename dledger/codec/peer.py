@@ -60,7 +60,7 @@ from dledger.core.messages import (
 )
 from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 from dledger.errors import CorruptEntry, DLedgerError
-from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
+from dledger.limits import NODE_ID, PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES, Frame, encode_frame
 
@@ -280,11 +280,16 @@ class PeerCodec:
         return names
 
     def _add_sender(self, names: bytes | memoryview) -> NodeId:
-        """Return who sent; it needs not be a known member, but must mean this node and group."""
+        """Return who sent; it needs not be a known member, but must mean this node and group.
+
+        What is no id goes no further: it would be voted for, and be in files and log lines.
+        """
         packed = bytes(names)
         parts = _split_names(packed)
         if len(parts) != 3 or (parts[0], parts[2]) != (self._group, self._self_id):
-            raise Misaddressed(f"from and for {'/'.join(parts)}")
+            raise Misaddressed(f"from and for {'/'.join(parts)!r}")
+        if not NODE_ID.match(parts[1]):
+            raise CorruptEntry(f"its sender is no member's id: {parts[1]!r}")
         if len(self._senders) < _NAMES_MAX:
             self._senders[packed] = parts[1]
         return parts[1]

@@ -23,11 +23,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.codec.entry import HEADER_BYTES
 from dledger.codec.snapshot import decode_head, decode_snapshot
-from dledger.config import NODE_ID, is_address
+from dledger.config import is_address
 from dledger.core.configuration import FORMER_MAX, Configuration
 from dledger.core.model import NO_INDEX, LogIndex, SnapshotId
 from dledger.core.snapshot import SnapshotMeta, StageWork
-from dledger.limits import INDEX_MAX, SNAPSHOT_INDEX_MAX, SNAPSHOT_POSITION_MAX, TERM_MAX
+from dledger.limits import (
+    INDEX_MAX,
+    NODE_ID,
+    SNAPSHOT_INDEX_MAX,
+    SNAPSHOT_POSITION_MAX,
+    TERM_MAX,
+)
 from ledgermq.runtime.disk import Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 

@@ -569,6 +569,29 @@ def test_connections_that_are_gone_leave_nothing_behind(tmp_path, authority):
         gc.enable()
 
 
+def test_a_stranger_with_an_odd_name_ends_nobody(tmp_path):
+    """Its name was longer as text than as bytes, and had no place in the record of what happens."""
+
+    async def main():
+        group = Group(tmp_path, 3)
+        await group.start()
+        leader = await group.append(5)
+        vote = VoteRequest("n9", leader.self_id, leader.term, 1 << 40, leader.term)
+        for name in (b"\xff" * 200, b"n0\nfresh=true"):
+            codec = PeerCodec("group", "n9")
+            names = (b"group", name, leader.self_id.encode())
+            codec._names_out[leader.self_id] = b"".join(bytes((len(n),)) + n for n in names)
+            reader, writer = await connect(leader)
+            writer.write(b"".join(codec.encode(vote)))
+            assert await is_closed(reader)
+            writer.close()
+        await works(group)
+        await group.stop()
+        assert not group.fatal
+
+    run(main())
+
+
 def test_an_impostor_learns_only_a_name(tmp_path):
     # Somebody listens where a member should be, and has no key.
     async def main():

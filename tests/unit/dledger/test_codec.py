@@ -211,6 +211,22 @@ def test_message_of_another_group_or_for_another_node_is_misaddressed():
         peer.PeerCodec("group", "n2", ("n0", "n1")).decode(frame)
 
 
+def named(message, name):
+    """Return the frame of a message whose sender calls itself so."""
+    codec = peer.PeerCodec("group", "n9")
+    parts = (b"group", name, message.receiver.encode())
+    codec._names_out[message.receiver] = b"".join(bytes((len(part),)) + part for part in parts)
+    return FrameDecoder().feed(b"".join(codec.encode(message)))[0]
+
+
+@pytest.mark.parametrize("name", [b"\xff" * 200, b"n0\nfresh=true", b"n 0", b"n", b"", b"n" * 65])
+def test_who_calls_itself_what_no_member_can_be_called_is_not_heard(name):
+    for message in (AppendReply("n0", "n1", 1, 1), messages.VoteRequest("n0", "n1", 1, 1, 1)):
+        with pytest.raises(CorruptEntry, match="no member's id"):
+            RECEIVER.decode(named(message, name))
+        assert RECEIVER.decode(named(message, b"n7")).sender == "n7"
+
+
 def test_names_of_a_group_are_bounded():
     with pytest.raises(ValueError, match="too long"):
         peer.PeerCodec("g" * 250, "n0", ("n1",))
