@@ -44,7 +44,6 @@ class Trimmer:
         self._silence_ticks = config.election_ticks_min
         self._raft = raft
         self._store = store
-        self._kept = False
         self._waiting: asyncio.Future[bool] | None = None
 
     def start(
@@ -129,7 +128,6 @@ class Trimmer:
     def _save_verified(self, announced: SnapshotId, data: bytes, begins_at: int | None) -> None:
         """Run in the thread: what a peer sent counts only if it fits the log that goes on."""
         meta = self._store.snapshots.verify(data, announced)
-        self._kept = False
         if meta is not None and meta.position != (begins_at or meta.position):
             _log.error(
                 "event=snapshot_refused announced=%s reason='the log goes on at %d, not at %d'",
@@ -141,7 +139,7 @@ class Trimmer:
     def _adopted(self, announced: SnapshotId, done: Callable[[SnapshotMeta], None]) -> None:
         store, first_index = self._store, announced.last_index + 1
         meta = store.snapshots.newest
-        if not self._kept or meta is None or meta.id != announced:
+        if meta is None or meta.id != announced:
             return
         if not store.first_index < first_index <= store.last_index:
             return
@@ -168,21 +166,22 @@ class Trimmer:
     def _save(self, data: bytes | bytearray) -> None:
         """Run in the thread."""
         try:
-            self._kept = self._store.snapshots.save(data)
+            self._store.snapshots.save(data)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 message = f"a snapshot cannot be written: {error}"
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
             _log.warning("event=disk_full node=%s file=snapshot", self._node_id)
-            self._kept = False
 
     def _begin_at(self, plan: TrimPlan) -> None:
-        meta = self._store.snapshots.newest
-        if not self._kept or meta is None or meta.id.last_index != plan.first_index - 1:
+        store = self._store
+        meta = store.snapshots.newest
+        is_there = meta is not None and meta.id.last_index == plan.first_index - 1
+        if meta is None or not is_there or store.first_index >= plan.first_index:
             self._answer(trimmed=False)
             return
         self._user.on_trimmed(plan.position)
-        remove = self._store.trim(plan)
+        remove = store.trim(plan)
         state = self._raft.state
         self._note(
             Event(

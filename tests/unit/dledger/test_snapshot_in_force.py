@@ -8,6 +8,8 @@ import asyncio
 import errno
 import random
 
+import pytest
+
 from dledger.codec.entry import encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.codec.snapshot import decode_snapshot
@@ -145,6 +147,32 @@ def test_a_snapshot_that_was_not_opened_before_is_asked_for_again(tmp_path):
     run = chunks_of_a_trim_meanwhile(tmp_path / "n0", RealDisk(), is_read=False)
     found, _ = asyncio.run(run)
     assert found == [(b"", 0, True), (b"", 0, False)]
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_what_a_peer_sends_meanwhile_does_not_change_what_was_written(tmp_path, is_sound):
+    """A peer's snapshot was refused in the thread, and the one of the trim passed for it.
+
+    Then its file stood for a beginning that the log did not have, until the next trim.
+    """
+
+    async def run():
+        leader = Leader(tmp_path / "n0", RealDisk())
+        leader.lead()
+        store = leader.store
+        trimming = await leader.trim(40)
+        data = leader.path.read_bytes()
+        announced = decode_snapshot(data)[0].id
+        adopted = []
+        leader.trimmer.adopt(announced, data if is_sound else b"", adopted.append)
+        leader.worker.tell()
+        leader.worker.tell()
+        trimmed = await trimming
+        found = (trimmed, adopted, store.first_index - 1, store.snapshots.meta.id == announced)
+        assert found == (True, [], announced.last_index, True)
+        store.close()
+
+    asyncio.run(run())
 
 
 def test_a_snapshot_that_found_no_space_leaves_the_one_in_force(tmp_path):
