@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.codec.entry import HEADER_BYTES, encode_span
+from dledger.codec.entry import HEADER_BYTES, decode_header, encode_span
 from dledger.codec.properties import Identity
 from dledger.config import DLedgerConfig
 from dledger.core.configuration import ConfigEntry
@@ -14,6 +14,7 @@ from dledger.core.model import LogIndex, NoopBuilder, Span, Term
 from dledger.core.raft import Raft
 from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 from dledger.core.state import RaftConfig
+from dledger.segments.row import Segments
 from dledger.storage.files import open_segments
 from dledger.storage.log_store import LogStore
 from dledger.storage.membership_file import MembershipFile
@@ -84,7 +85,7 @@ def _open_claimed(
     hard_state_file = HardStateFile(disk, directory)
     snapshots = SnapshotFiles(disk, directory, config.data_segment_bytes)
     stands_before = snapshots.load()
-    if stands_before is None and data.start > 0 and not identity.adopted:
+    if stands_before is None and not identity.adopted and _lacks_its_beginning(data):
         raise FatalError(
             f"{data.path(data.start)} offset 0: the log begins here, and no snapshot stands for"
             " what was before: the segments before it, or the file snapshot, are missing"
@@ -119,6 +120,15 @@ def _open_claimed(
         membership_file=membership_file,
         commit_index=commit_index,
     )
+
+
+def _lacks_its_beginning(data: Segments) -> bool:
+    """Tell whether the first segment begins with another entry than the first of all.
+
+    That may lie behind 0: behind the log that RocketMQ had before it had DLedger's.
+    """
+    view = data.segment_view(data.start)
+    return view is not None and data.start > 0 and decode_header(view).entry_index > 0
 
 
 def _core_config(

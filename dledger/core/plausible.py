@@ -30,9 +30,15 @@ from dledger.core.messages import (
     TimeoutNow,
     VoteRequest,
 )
-from dledger.core.model import NO_INDEX, NO_TERM, Term
+from dledger.core.model import NO_INDEX, NO_TERM, LogIndex, Term
 from dledger.core.state import RaftState
-from dledger.limits import INDEX_MAX, SNAPSHOT_BYTES_MAX, TERM_MAX, TERM_STEP_MAX
+from dledger.limits import (
+    INDEX_MAX,
+    SNAPSHOT_BYTES_MAX,
+    SNAPSHOT_POSITION_MAX,
+    TERM_MAX,
+    TERM_STEP_MAX,
+)
 
 REMOVED: Final = "removed"
 SEGMENT_BYTES_MAX: Final = 1 << 31
@@ -131,6 +137,10 @@ def _flaw_of_snapshot(message: InstallSnapshot) -> str | None:
     return None if wanted.size <= SNAPSHOT_BYTES_MAX else "size"
 
 
-def span_fits(end_position: int, position: int) -> bool:
-    """Tell whether entries can lie at ``position`` behind a log that ends at ``end_position``."""
-    return end_position <= position < end_position + SEGMENT_BYTES_MAX
+def span_fits(last_index: LogIndex, end_position: int, position: int) -> bool:
+    """Tell whether entries can lie at ``position`` behind a log that ends at ``end_position``.
+
+    The first of all may lie anywhere: behind the log that RocketMQ had before it had DLedger's.
+    """
+    limit = SNAPSHOT_POSITION_MAX if last_index == NO_INDEX else end_position + SEGMENT_BYTES_MAX
+    return end_position <= position < limit

@@ -233,7 +233,7 @@ def on_append(state: RaftState, append: Append) -> None:
                 log.truncate(conflict)
                 membership.roll_back(state, conflict)
             span = span.from_index(conflict)
-            if not span_fits(log.end_position, span.position):
+            if not span_fits(log.last_index, log.end_position, span.position):
                 state.events.append(
                     Event(EventKind.REFUSED, state.term, state.role, append.sender, conflict,
                           extra="flaw=position message=Append"),
