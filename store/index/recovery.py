@@ -2,8 +2,10 @@
 
 1. `load_index`, before the log is open: the files that ``index.checkpoint`` names are taken as far
    as it says; without it, files that RocketMQ left whole are. From the first that is not as it
-   should be, all are removed.
-2. `agree_with_log`, once it is open: entries of what the log has lost are dropped. The answer is
+   should be, all are removed. The first ones may be gone: they go with the beginning of the log,
+   and the checkpoint is from before.
+2. `agree_with_log`, once it is open: entries of what the log has lost are dropped, and everything
+   is if a file is gone whose messages the log still has. The answer is
    where dispatch has to begin so that nothing is missing; what is there already is passed over.
 
 No file is read as a whole: entries and slots are compared with their CRCs in blocks, each when it
@@ -14,6 +16,7 @@ Source: spec/disk.md 5.4, 5.7; RocketMQ IndexService.load.
 """
 
 import logging
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +43,8 @@ class Loaded(msgspec.Struct):
     """Everything up to this entry is in the index; None: up to the last message in it."""
     had_mark: bool = False
     """Whether there was a checkpoint of ours, whatever it said."""
+    gone_physical: int = -1
+    """The last message of files that it names and that are gone; -1: there are none."""
 
 
 def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
@@ -61,7 +66,10 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
     if mark is not None and (mark.slots, mark.entries) != tuple(index.layout):
         _log.warning("event=index_size_changed slots=%d entries=%d", mark.slots, mark.entries)
         mark = IndexMark(*index.layout, None, ())
+    gone: list[FileMark] = []
     if mark is not None:
+        gone = _gone(index, mark)
+        mark = msgspec.structs.replace(mark, files=mark.files[len(gone) :])
         files = _marked(index, mark)
         exact = len(files) == len(mark.files)
         loaded = Loaded(mark.log if exact else None)
@@ -86,6 +94,7 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
             index.handles.remove(f"{index.directory}/{name}")
     index.take(files)
     loaded.had_mark = data is not None
+    loaded.gone_physical = gone[-1].end_physical if gone else -1
     return loaded
 
 
@@ -98,6 +107,10 @@ def agree_with_log(
     Errors: `OSError`, `FatalError`.
     """
     mark = loaded.log
+    if loaded.gone_physical >= log.first_position:
+        _log.warning("event=index_files_missing up_to=%d", loaded.gone_physical)
+        index.reset()
+        mark = None
     end = None if mark is None else log.maybe_end(mark)
     if end is not None:
         return max(end, log.first_position)
@@ -163,6 +176,12 @@ def _cut(index: "KeyIndex", physical: int) -> bool:
         index.remove_from(len(index.files) - 1)
     index.take(index.files)
     return True
+
+
+def _gone(index: "KeyIndex", mark: IndexMark) -> list[FileMark]:
+    """Return the first files of a checkpoint that are not there; the last one never goes."""
+    size, directory = index.disk.size, index.directory
+    return list(takewhile(lambda one: size(f"{directory}/{one.name}") is None, mark.files[:-1]))
 
 
 def _marked(index: "KeyIndex", mark: IndexMark) -> list[IndexFile]:

@@ -300,3 +300,36 @@ def test_after_a_crash_of_rocketmq_what_it_went_on_with_is_made_again():
     again.put_all(messages(30, first))
     check(again, 30)
     assert len(again.files) == len(theirs.files)
+
+
+class TrimmedLog(Log):
+    """One whose beginning is gone."""
+
+    def __init__(self, count, first_position):
+        super().__init__(count)
+        self.first_position = first_position
+
+    def maybe_size(self, physical):
+        return super().maybe_size(physical) if physical >= self.first_position else None
+
+
+def after_a_trim(disk, *, first_position):
+    """Return what a start finds of 30 messages whose first index file is gone: begin, files."""
+    index = make(disk)
+    index.put_all([keyed(n) for n in range(30)])
+    checkpoint(index, log_mark(29))
+    index.drop_before(901)
+    assert index.flush()
+    assert len(support.contents(disk)) == 3
+    again, first = reopened(disk, TrimmedLog(30, first_position))
+    return first, [file.begin_physical // 100 for file in again.files]
+
+
+def test_files_that_went_with_the_log_are_not_missed():
+    """Nothing came behind the trim that would have made a checkpoint due."""
+    assert after_a_trim(FakeDisk(), first_position=1000) == (30, [9, 18, 27])
+
+
+def test_a_file_that_is_missed_though_the_log_has_its_messages_is_made_anew():
+    assert after_a_trim(FakeDisk(), first_position=0) == (0, [])
+    assert after_a_trim(FakeDisk(), first_position=800) == (8, [])
