@@ -43,6 +43,14 @@ FILTERS: Final = (
         ),
     ),
     Mutant(
+        name="held-by-what-was-wanted",
+        breaks="A held pull passes over what its group subscribed to meanwhile.",
+        source="RocketMQ PullMessageProcessor.executeRequestWhenWakeup: all of it is looked at.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._serve", ("self._is_outdated(pull)", "False")
+        ),
+    ),
+    Mutant(
         name="other-properties-read",
         breaks="A filter finds a property behind the end of another one's value.",
         source="MessageDecoder.string2messageProperties: a property begins behind a separator.",

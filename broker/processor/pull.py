@@ -195,6 +195,10 @@ class PullProcessor:
             self._suggestions(header.consumer_group) if self._slave_read_enable else (0, 0),
             header.consumer_group,
             party_of(connection.remote[0]),
+            None
+            if header.sys_flag & FLAG_SUBSCRIPTION
+            else self._consumers.subscription(header.consumer_group, header.topic),
+            header.queue_offset,
         )
         if header.sys_flag & FLAG_COMMIT and not self._is_slave:
             self._offsets.commit(
@@ -249,11 +253,24 @@ class PullProcessor:
             self._send_away(pull)
             return 0
         try:
+            if self._is_outdated(pull):
+                self._answer(pull, _as_asked(pull, self._read(pull)))
+                return 0
             return run(pull)
         except Exception as error:  # noqa: BLE001 - one request's, told and answered
             report_serving_failure(f"a held pull of group {pull.group}", error)
             write_command(pull.connection, pull.serialize_type, pull.opaque, failed(error), {})
             return 0
+
+    def _is_outdated(self, pull: HeldPull) -> bool:
+        """Tell whether its group wants something else of the topic by now.
+
+        Such a pull was to pass over what the group wants now. It goes on where it began, as its
+        client knows it: RocketMQ runs a held pull anew, by the subscription that counts then.
+        """
+        then: Subscription | None = pull.subscription
+        now = None if then is None else self._consumers.subscription(pull.group, pull.topic)
+        return then is not None and now is not None and not _wants_the_same(now, then)
 
     def _run_last(self, pull: HeldPull) -> int:
         self._run(pull, may_hold=False)
@@ -447,6 +464,19 @@ class PullProcessor:
                 "the consumer's subscription not latest",
             )
         return subscription
+
+
+def _wants_the_same(one: Subscription, other: Subscription) -> bool:
+    if one.expression_type in TAG_TYPES and other.expression_type in TAG_TYPES:
+        return one.codes == other.codes
+    return (one.expression_type, one.expression) == (other.expression_type, other.expression)
+
+
+def _as_asked(pull: HeldPull, result: GetResult) -> GetResult:
+    """Return an empty result that has a held pull asked again, from where it was asked."""
+    return msgspec.structs.replace(
+        result, status=GetStatus.NO_MATCHED_MESSAGE, next_offset=pull.asked_offset
+    )
 
 
 def _passed_over(result: GetResult, *, is_slave: bool) -> GetResult:

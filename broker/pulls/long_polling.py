@@ -47,6 +47,10 @@ class HeldPull(msgspec.Struct):
     group: str = ""
     #: The address whose share of the table it takes.
     holder: str = ""
+    #: By which it waits, None if it said itself what it wants.
+    subscription: Any = None
+    #: Where it began to read.
+    asked_offset: int = 0
     #: Set by the table.
     token: int = 0
     bucket: int = 0
