@@ -119,4 +119,13 @@ LAPSES: Final = (
             ("until_report_ms if self.is_verified else heartbeat_ms", "heartbeat_ms"),
         ),
     ),
+    Mutant(
+        name="dead-connection-kept",
+        breaks="A client leaves it to the kernel to give up a way that nothing comes through.",
+        source="RocketMQ NettyRemotingClient.invokeSync: closeChannel where an answer is late.",
+        plant=patch(
+            "ledgermq.remoting.transport.client:RemotingClient._connect",
+            ("give_up_after(transport, self._config.dead_after_ms)", "pass"),
+        ),
+    ),
 )

@@ -12,7 +12,7 @@ from ledgermq.remoting.protocol.errors import ConnectFailed, LocalProtocolError
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.connection import Connection
-from ledgermq.remoting.transport.dialling import dial
+from ledgermq.remoting.transport.dialling import dial, give_up_after
 from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
 from ledgermq.remoting.transport.server import close_all
 from ledgermq.remoting.transport.shares import slowest_sender
@@ -146,13 +146,14 @@ class RemotingClient(RequestDispatcher):
         try:
             host, port = parse_address(addr)
             async with timeout(self._config.connect_timeout_ms / 1000):
-                _, connection = await dial(
+                transport, connection = await dial(
                     self._make_connection,
                     host,
                     port,
                     source_address=self._source_address,
                     tls=self._tls,
                 )
+                give_up_after(transport, self._config.dead_after_ms)
         except (OSError, ValueError, LocalProtocolError) as error:
             # A TimeoutError is an OSError; a host that no name server could have is a ValueError.
             why = str(error) or "timed out"

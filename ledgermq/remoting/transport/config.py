@@ -37,6 +37,10 @@ class TransportConfig:
     unsent_bytes_max: int = UNSENT_BYTES_MAX
     """Bytes that wait on all connections of a server; beyond, the slowest is closed."""
     connect_timeout_ms: int = 3_000
+    dead_after_ms: int = 15_000
+    """A client gives a connection up whose peer acknowledges nothing for so long, where the kernel
+    can be told so. By itself it repeats itself for a quarter of an hour, at last every two minutes,
+    also where the way is open again. RocketMQ's client closes one with each answer that is late."""
     close_timeout_ms: int = 3_000
     """How long a connection being closed may take to send what was written before."""
 

@@ -7,6 +7,7 @@ is none leads there: a forged route, a learner with a host that nobody knows.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -41,6 +42,17 @@ async def dial(
         except OSError as error:
             failure = failure or error
     raise failure or OSError(f"{host} has no address")
+
+
+def give_up_after(transport: asyncio.BaseTransport, timeout_ms: int) -> None:
+    """Have a connection end whose peer acknowledges nothing for so long.
+
+    A process that stands still acknowledges by its kernel, as long as that has room.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        with contextlib.suppress(OSError):  # It may be closed already.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
 
 async def _addresses(host: str, port: int) -> list[str]:
