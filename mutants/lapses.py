@@ -128,4 +128,19 @@ LAPSES: Final = (
             ("give_up_after(transport, self._config.dead_after_ms)", "pass"),
         ),
     ),
+    Mutant(
+        name="one-broker-knows-the-group",
+        breaks="Nobody of a group gets queues while the first broker of their topic stands still.",
+        source="RocketMQ MQClientInstance.findBrokerAddrByTopic: any broker of the topic.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._ask_any",
+            ("for queue in queues", "for queue in queues[:1]"),
+        ),
+    ),
+    Mutant(
+        name="former-brokers-known-on",
+        breaks="A client greets brokers for good that were taken out of its cluster.",
+        source="RocketMQ MQClientInstance.cleanOfflineBroker.",
+        plant=patch("ledgermq.client.route:RouteCache.poll", ("self._forget_unnamed()", "pass")),
+    ),
 )

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ledgermq.client.assignment import Assignment
 from ledgermq.client.background import Background
@@ -23,6 +23,7 @@ from ledgermq.client.figures import Figures
 from ledgermq.client.hindrances import Hindrances
 from ledgermq.client.ids import lasting_client_id
 from ledgermq.client.instance import ClientInstance
+from ledgermq.client.leader import leader_may_have_moved
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.limits import REBALANCES_IN_A_SECOND_MAX
 from ledgermq.client.local_offsets import LocalOffsets
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from ledgermq.client.queue_locks import QueueLocks
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 UNBALANCED_RETRY_MS = 1_000
 """When a rebalance that did not succeed wholly is tried again."""
@@ -99,6 +102,8 @@ class GroupMember(StartStop):
         self.assignment = Assignment(self, observer)
         self._instance.add_route_listener(self._on_route_change)
         self._subscriptions: dict[str, Subscription] = {}
+        self._versions: dict[str, int] = {}
+        """Of the last subscription to each topic, those that were given up among them."""
         self._former: dict[str, Subscription] = {}
         """Of topics whose queues are about to be given away."""
         self._checked: set[Subscription] = set()
@@ -141,7 +146,9 @@ class GroupMember(StartStop):
         All members of a group must subscribe to the same. Errors: ``InvalidMessage``.
         """
         former = self._subscriptions.get(topic)
-        version = max(self.clock.wall_ms(), 0 if former is None else former.version + 1)
+        # A broker believes the newer one, also where the clock was put back since the former one.
+        version = max(self.clock.wall_ms(), self._versions.get(topic, -1) + 1)
+        self._versions[topic] = version
         self._subscriptions[topic] = parse_subscription(topic, expression, version)
         if former is not None:
             # A pull that waits at a broker passes over what the former expression refuses.
@@ -364,7 +371,7 @@ class GroupMember(StartStop):
                 self.hindrances.on_blocked(topic, unread)
                 continue
             try:
-                await self._check_filter(topic, queues[0])
+                await self._check_filter(topic, queues)
                 mine = await self._share(queues)
             except RemotingError as error:
                 self.hindrances.on_blocked(topic, error)
@@ -381,7 +388,7 @@ class GroupMember(StartStop):
         """Return which of the queues of a topic are this member's; raises ``RemotingError``."""
         if self.local is not None:
             return list(queues)
-        ids = await self._group_members(queues[0])
+        ids = await self._ask_any(queues, self._group_members)
         return share_of(self.options.allocate, self.client_id, queues, ids)
 
     async def _give_up_former(self) -> bool:
@@ -400,15 +407,40 @@ class GroupMember(StartStop):
             self._instance.greet_soon()
             self._wanted.set()
 
-    async def _check_filter(self, topic: str, queue: MessageQueue) -> None:
-        """Have the broker check an SQL92 expression once; raises ``RemotingError``."""
+    async def _ask_any(
+        self, queues: Sequence[MessageQueue], ask: Callable[[MessageQueue], Awaitable[T]]
+    ) -> T:
+        """Return what a broker of these queues says: of the first one that answers.
+
+        One that stands still keeps nobody from the queues of the others. RocketMQ's clients ask
+        any. Errors: ``RemotingError``, of the last one.
+        """
+        first_of: dict[str, MessageQueue] = {}
+        for queue in queues:
+            first_of.setdefault(queue.broker_name, queue)
+        *others, last = first_of.values()
+        for queue in others:
+            try:
+                return await ask(queue)
+            except RemotingError as error:
+                if not leader_may_have_moved(error):
+                    raise
+                _log.info("queue=%s event=another_broker_asked error=%s", queue, error)
+        return await ask(last)
+
+    async def _check_filter(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Have a broker check an SQL92 expression once; raises ``RemotingError``."""
         wanted = self.subscription(topic)
         if wanted.expression_type == "TAG" or wanted in self._checked:
             return
-        data = wanted.to_wire()
-        await self.leaders.call(
-            queue, lambda addr: self.api.check_client(addr, self.client_id, data), slaves=True
-        )
+        api, data = self.api, wanted.to_wire()
+
+        async def check(queue: MessageQueue) -> None:
+            await self.leaders.call(
+                queue, lambda addr: api.check_client(addr, self.client_id, data), slaves=True
+            )
+
+        await self._ask_any(queues, check)
         self._checked.add(wanted)
 
     async def _group_members(self, queue: MessageQueue) -> list[str]:

@@ -191,12 +191,17 @@ class RouteCache:
         return await join(task)
 
     async def poll(self) -> None:
-        """Refresh all known routes, one after the other; failures are logged."""
+        """Refresh all known routes, one after the other; failures are logged.
+
+        Brokers that no route names any more are forgotten then: somebody else may have their
+        addresses by now. Source: MQClientInstance.cleanOfflineBroker.
+        """
         for topic in self.topics:
             try:
                 await self.refresh(topic)
             except RemotingError as error:
                 _log.info("topic=%s event=route_poll_failed error=%s", topic, error)
+        self._forget_unnamed()
 
     def representative_topics(self) -> list[str]:
         """Return a smallest-first choice of topics that together name every broker."""
@@ -263,13 +268,17 @@ class RouteCache:
         self._addrs.update(told)
         self._told_ns.update(dict.fromkeys(told, route.t_fetched_ns))
         if len(self._addrs) > BROKERS_KNOWN_MAX:
-            named = {name for one in self._routes.values() for name in one.brokers}
-            self._addrs = {name: its for name, its in self._addrs.items() if name in named}
-            self._told_ns = {name: ns for name, ns in self._told_ns.items() if name in named}
+            self._forget_unnamed()
         if changed:
             _log.info("topic=%s event=route_changed brokers=%s", route.topic, told)
             self._on_change(frozenset(changed))
         return route
+
+    def _forget_unnamed(self) -> None:
+        """Forget the addresses of brokers that no route names."""
+        named = {name for one in self._routes.values() for name in one.brokers}
+        self._addrs = {name: its for name, its in self._addrs.items() if name in named}
+        self._told_ns = {name: ns for name, ns in self._told_ns.items() if name in named}
 
 
 def _parse_order(text: str | None) -> dict[str, int]:

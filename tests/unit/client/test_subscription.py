@@ -2,9 +2,11 @@
 
 import pytest
 
+from ledgermq.client import ClientConfig, ConsumeStatus, PushConsumer
 from ledgermq.client.errors import InvalidMessage
 from ledgermq.client.subscription import Sql92, parse_subscription
 from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.runtime.clock import SystemClock
 
 
 def message(tags: str | None) -> MessageExt:
@@ -46,3 +48,29 @@ def test_wire_form_carries_hash_codes():
     wire = parse_subscription("t", "TagA || TagB", 7).to_wire()
     assert sorted(wire.code_set) == [2598919, 2598920]
     assert (wire.sub_string, wire.sub_version, wire.topic) == ("TagA || TagB", 7, "t")
+
+
+class ClockPutBack(SystemClock):
+    """A clock whose wall time somebody puts back."""
+
+    wall = 5_000
+
+    def wall_ms(self):
+        return self.wall
+
+
+def test_a_subscription_that_comes_back_is_newer_whatever_the_clock_says():
+    # 1. All members subscribe to A, with version 5,000. 2. The clock is put back. 3. One gives it
+    # up and subscribes to B. A broker would go on with A for a version that is not newer.
+    clock = ClockPutBack()
+    config = ClientConfig(namesrv_addrs=("127.0.0.1:1",), group="g")
+    consumer = PushConsumer(config, lambda *_: ConsumeStatus.CONSUME_SUCCESS, clock=clock)
+    consumer.subscribe("t", "A")
+    assert consumer.subscriptions["t"].version == 5_000
+    clock.wall = 4_000
+    consumer.unsubscribe("t")
+    consumer.subscribe("t", "B")
+    assert consumer.subscriptions["t"].version == 5_001
+    clock.wall = 6_000
+    consumer.subscribe("t", "C")
+    assert consumer.subscriptions["t"].version == 6_000
