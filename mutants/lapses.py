@@ -143,4 +143,13 @@ LAPSES: Final = (
         source="RocketMQ MQClientInstance.cleanOfflineBroker.",
         plant=patch("ledgermq.client.route:RouteCache.poll", ("self._forget_unnamed()", "pass")),
     ),
+    Mutant(
+        name="no-retries-no-end-of-news",
+        breaks="A group without retry queues counts as a new one with each heartbeat.",
+        source="Of this project, `NewGroups`: what is created is counted, not what there is.",
+        plant=patch(
+            "broker.sends.creation:Creator.misses",
+            ("return group.retry_queue_nums > 0 and", "return"),
+        ),
+    ),
 )

@@ -219,7 +219,9 @@ class Creator:
     def misses(self, group: SubscriptionGroupConfig) -> bool:
         """Tell whether a consumer's heartbeat has anything to create."""
         name = group.group_name
-        return self._groups.get(name) is None or self._topics.get(RETRY_PREFIX + name) is None
+        if self._groups.get(name) is None:
+            return True
+        return group.retry_queue_nums > 0 and self._topics.get(RETRY_PREFIX + name) is None
 
     async def _put_group_quietly(self, config: SubscriptionGroupConfig) -> None:
         await self.put_group(config)

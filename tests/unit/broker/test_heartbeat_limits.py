@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from broker.fair_share import FairShare
 from broker.groups.client_registry import ConsumerRegistry, Subscription
+from broker.limits import NEW_GROUPS_OF_ADDRESS_MAX
 from broker.serving_limits import (
     EXPRESSION_LENGTH_MAX,
     HEARTBEAT_GROUPS_MAX,
@@ -16,6 +18,8 @@ from broker.serving_limits import (
     SUBSCRIPTIONS_PER_GROUP_MAX,
     TAGS_MAX,
 )
+from broker.state.kinds import StateKind
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from ledgermq.remoting.protocol.bodies import decode_heartbeat
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
@@ -142,3 +146,26 @@ def test_a_number_that_is_no_member_of_an_enumeration_is_refused(number: int) ->
 def test_without_that_a_negative_number_is_the_last_member() -> None:
     with planted(BY_TESTS["negative-ordinal-taken"]):
         assert read_by_number(-1) == "CLUSTERING"
+
+
+def heard_without_retries() -> list[int]:
+    """Have a group without retry queues send a heartbeat more often than it could be new."""
+    bench = Bench()
+    config = SubscriptionGroupConfig(group_name="g", retry_queue_nums=0)
+    payload = msgspec.json.encode(GroupChange(config, 1))
+    assert bench.tables.state.apply(2, StateKind.GROUP.value, payload)
+    connection = FakeConnection()
+    for _ in range(NEW_GROUPS_OF_ADDRESS_MAX + 1):
+        bench.beat(connection)
+    bench.work()
+    assert bench.tables.consumers.client_ids("g") == ["c1"]
+    return [answer.code for answer in connection.answers if answer.code != 40]
+
+
+def test_a_group_without_retries_lacks_no_topic() -> None:
+    assert set(heard_without_retries()) == {0}
+
+
+def test_the_planted_bug_takes_it_for_a_new_one_each_time() -> None:
+    with planted(BY_TESTS["no-retries-no-end-of-news"]):
+        assert set(heard_without_retries()) == {0, 2}
