@@ -296,10 +296,18 @@ def decode_answer(data: bytes, kind: type[Body]) -> Body:
 def encode_body(body: msgspec.Struct) -> bytes:
     """Return the JSON of a body; None is left out."""
     values = ((name, getattr(body, field)) for field, name in _names_of(type(body)))
-    text = msgspec.json.encode({name: value for name, value in values if value is not None})
+    members = {name: value for name, value in values if value is not None}
+    text = msgspec.json.encode(members)
     if b":null" not in text:  # large lists have none, and the walk through them takes long
         return text
-    return msgspec.json.encode(_without_null(msgspec.to_builtins(body)))
+    return msgspec.json.encode({name: _shortened(value) for name, value in members.items()})
+
+
+def _shortened(value: Any) -> Json:  # noqa: ANN401 - a member of any body
+    """Return a member of a body without None; what holds text that was made before is whole."""
+    with suppress(TypeError):
+        return _without_null(msgspec.to_builtins(value))
+    return value
 
 
 @cache
@@ -477,12 +485,9 @@ def _topic_of_text(text: bytes) -> TopicConfig:
     try:
         name, read, write, perm, kind = words[:5]
         return TopicConfig(
-            topic_name=name,
-            read_queue_nums=int(read),
-            write_queue_nums=int(write),
-            perm=int(perm),
-            topic_filter_type=kind,
-        )
+            topic_name=name, read_queue_nums=int(read), write_queue_nums=int(write),
+            perm=int(perm), topic_filter_type=kind,
+        )  # fmt: skip
     except ValueError as error:
         raise RemoteProtocolError(f"{text[:80]!r} is not a topic of a registration") from error
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.remoting.protocol.administration import ClientStatusTable, ConsumerRunningInfo
 from ledgermq.remoting.protocol.bodies import (
     BrokerData,
     ConsumerData,
@@ -254,3 +255,20 @@ def test_what_is_no_request_has_no_such_limits():
     assert len(decode_file(b"{" + b"a:1," * 10_000 + b"}", dict[str, int])) == 1
     with pytest.raises(RemoteProtocolError):
         decode_body(b"{" + b"a:1," * 10_000 + b"}", dict[str, int])
+
+
+def test_a_text_that_looks_like_null_beside_a_text_that_was_made_before():
+    """A client id or an expression may hold ``:null``; maps with queues as keys are no JSON."""
+    offsets = queue_map([(QueueKey("b", 0, "T"), 5)])
+    table = encode_body(ClientStatusTable(consumer_table={"10.0.0.1@x:null": offsets}))
+    queues = b'{{"brokerName":"b","queueId":0,"topic":"T"}:5}'
+    assert table == b'{"consumerTable":{"10.0.0.1@x:null":' + queues + b"}}"
+    wanted = SubscriptionData(topic="T", sub_string="a = 'b:null'", expression_type=None)
+    told = encode_body(
+        ConsumerRunningInfo(
+            jstack=None, mq_table=offsets, properties={}, status_table={}, subscription_set=[wanted]
+        )
+    )
+    assert b'"mqTable":' + queues in told
+    assert b"a = 'b:null'" in told
+    assert b'"expressionType"' not in told, "a null is left out as ever"
