@@ -11,10 +11,19 @@ from mutants.planting import Mutant, patch
 
 ADMIN: Final = (
     Mutant(
+        name="all-names-in-one-turn",
+        breaks="The traffic of all topics is counted in one turn of the loop.",
+        source="50,000 topics with a group each: 2 s, every two seconds.",
+        plant=patch(
+            "broker.stats.counts:Traffic.fold",
+            ("min(NAMES_PER_FOLD, len(self._waiting))", "len(self._waiting)"),
+        ),
+    ),
+    Mutant(
         name="traffic-counted-again",
         breaks="What was counted is counted again at the next turn.",
         source="StatsItem: snapshots are differences of one growing value.",
-        plant=patch("broker.stats.counts:_fold", ("new.clear()", "pass")),
+        plant=patch("broker.stats.counts:Traffic.fold", ("self.new.clear()", "pass")),
     ),
     Mutant(
         name="long-answer-in-one-turn",

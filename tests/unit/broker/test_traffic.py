@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.stats import counts
-from broker.stats.counts import Series, TrafficCounts
+from broker.stats.counts import NAMES_PER_FOLD, Series, TrafficCounts
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import FakeClock, smaller
@@ -82,3 +82,38 @@ def test_the_name_of_longest_silence_makes_room(monkeypatch: pytest.MonkeyPatch)
     assert traffic.of_topic("A") is not None
     assert len(traffic) == 2
     assert traffic.broker_puts.total == 4
+
+
+def many_names(count: int) -> TrafficCounts:
+    traffic = TrafficCounts(FakeClock())
+    for number in range(count):
+        traffic.puts[f"T{number}"] += 2
+    return traffic
+
+
+def test_many_names_are_counted_in_many_turns() -> None:
+    traffic = many_names(3 * NAMES_PER_FOLD)
+    assert traffic.fold()
+    assert len(traffic) == NAMES_PER_FOLD
+    traffic.puts["new"] += 1
+    assert [traffic.fold() for _ in range(3)] == [True, False, False]
+    assert len(traffic) == 3 * NAMES_PER_FOLD + 1
+    assert traffic.broker_puts.total == 6 * NAMES_PER_FOLD + 1
+
+
+def test_the_planted_bug_counts_all_of_them_at_once() -> None:
+    traffic = many_names(3 * NAMES_PER_FOLD)
+    with planted(BY_TESTS["all-names-in-one-turn"]):
+        assert not traffic.fold()
+
+
+def test_who_asks_for_a_name_waits_for_no_other() -> None:
+    traffic, clock = many_names(3 * NAMES_PER_FOLD), FakeClock()
+    assert traffic.fold()
+    for number in range(3 * NAMES_PER_FOLD):
+        traffic.puts[f"T{number}"] += 1
+        series = traffic.of_topic(f"T{number}")
+        assert series is not None
+        assert sums(series, clock) == [3, 3, 3]
+    assert not traffic.fold(), "nothing is left"
+    assert traffic.broker_puts.total == 9 * NAMES_PER_FOLD
