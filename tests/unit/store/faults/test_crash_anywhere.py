@@ -69,7 +69,7 @@ def tables_saved_behind_their_index(patch):
 
 def segments_removed_before_the_snapshot_is_saved(patch):
     def save(snapshots, data):
-        snapshots.meta = decode_snapshot(data)[0]
+        snapshots.newest = decode_snapshot(data)[0]
         return True
 
     patch.setattr(SnapshotFiles, "save", save)
