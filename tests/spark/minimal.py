@@ -326,7 +326,7 @@ VIOLATIONS |= LOG_VIOLATIONS
 TOGETHER: dict[str, tuple[str, ...]] = {
     "messages": (
         "lost", "phantom", "corrupt", "aborted", "failed, said the client", "delivered twice",
-        "overtaken", "refused for good", "of another tag",
+        "overtaken", "overtaken by an unknown one", "refused for good", "of another tag",
     ),
     "answers": (
         "revoked queue pulled", "two at one place", "wrong answer", "silence at the end",
