@@ -58,8 +58,8 @@ _log = logging.getLogger(__name__)
 _OF_TOPICS: Final = frozenset({StateKind.TOPIC.value, StateKind.FORGET_TOPIC.value})
 CLIENT_SWEEP_MS: Final = 10_000
 CLIENT_SLICE_MS: Final = 2_000
-MORE_TRAFFIC_MS: Final = 20
-"""When the next names are counted, where there are many; a turn of them takes up to 4 ms."""
+MORE_MS: Final = 20
+"""When what a turn leaves is gone on with: names to be counted, locks that have run out."""
 CREDENTIALS_MS: Final = 5_000
 
 
@@ -255,8 +255,8 @@ class BrokerController:
 
     def _start_clockwork(self) -> None:
         pull = self._processors.pull
-        tend, clock = self._tasks.tend, self._core.clock
-        HoldSweep(self.tables.held, clock, self._tasks, pull.expire)
+        tend = self._tasks.tend
+        HoldSweep(self.tables.held, self._core.clock, self._tasks, pull.expire)
         self._services.leader.schedule()
         tend("credentials", CREDENTIALS_MS, self._mode.credentials.refresh)
         self._access.tend()
@@ -264,7 +264,8 @@ class BrokerController:
             "traffic", lambda: attempt("traffic", self._fold_traffic)
         )
         tend("clients", CLIENT_SLICE_MS, self._tend_clients)
-        tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(clock.monotonic_ms()))
+        self._more_locks = self._tasks.alarm("locks", lambda: attempt("locks", self._expire_locks))
+        tend("locks", CLIENT_SWEEP_MS, self._expire_locks)
         self._tasks.spawn("snapshot", self._mode.saver.run())
         if self._config.clean_interval_ms:
             self._tasks.spawn("retention", self._retention.run())
@@ -273,10 +274,14 @@ class BrokerController:
         self._processors.client.expire()
         self._fold_traffic()
 
+    def _expire_locks(self) -> None:
+        if self.tables.locks.expire(self._core.clock.monotonic_ms()):
+            self._more_locks.set(MORE_MS)
+
     def _fold_traffic(self) -> None:
         """Count the next names; many of them take many turns of the loop."""
         if self._processors.counts.fold():
-            self._more_traffic.set(MORE_TRAFFIC_MS)
+            self._more_traffic.set(MORE_MS)
 
     def _fail(self, error: FatalError) -> None:
         """Log or store cannot go on: the process ends."""

@@ -15,6 +15,7 @@ Pure: times are passed in. Source: spec/wire.md 3.7 (41, 42), 7.1; RocketMQ Reba
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from broker.state.table import Exchange, Gauge, Text
 
 LEASE_MS = 60_000
+EXPIRED_PER_TURN = 2_000
+"""Leases that are dropped in one turn of the loop: all those of a group end together."""
 #: What a queue takes in an entry besides its topic, at most.
 _QUEUE_BYTES = 64
 
@@ -141,13 +144,13 @@ class QueueLockTable(LargeTable):
             if lease is not None and lease.client_id == change.client_id:
                 self._drop(key)
 
-    def expire(self, now_ms: int) -> None:
-        """Drop leases that have run out, to bound the table."""
-        while self._leases:
-            key = next(iter(self._leases))
-            if self._leases[key].until_ms > now_ms:
-                break
+    def expire(self, now_ms: int) -> bool:
+        """Drop leases that have run out, to bound the table; return whether there may be more."""
+        first = islice(self._leases.items(), EXPIRED_PER_TURN)
+        gone = [key for key, _ in takewhile(lambda row: row[1].until_ms <= now_ms, first)]
+        for key in gone:
             self._drop(key)
+        return len(gone) == EXPIRED_PER_TURN
 
     def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return the client that holds a queue, or None."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.state.queue_lock import LEASE_MS, LockChange, QueueLockTable
+from broker.state.queue_lock import EXPIRED_PER_TURN, LEASE_MS, LockChange, QueueLockTable
 from ledgermq.remoting.protocol.bodies import QueueKey
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -131,3 +131,25 @@ def test_leases_expire_in_the_order_of_their_renewals() -> None:
     table.expire(LEASE_MS + 10)
     assert (table.owner("g", "T", 0, 30), table.owner("g", "T", 1, 30)) == ("a", None)
     assert len(table) == 1
+
+
+def left_after_a_turn() -> int:
+    """Have all leases of a group run out together; return how many a turn leaves."""
+    table = QueueLockTable(lambda: 0)
+    keys = [QueueKey("", number, "T") for number in range(2 * EXPIRED_PER_TURN + 1)]
+    table.apply_lock(msgspec.json.encode(LockChange("g", "c", keys)), 0)
+    table.expire(LEASE_MS)
+    left = len(table)
+    while table.expire(LEASE_MS):
+        pass
+    assert len(table) == 0
+    return left
+
+
+def test_locks_that_end_together_are_dropped_in_many_turns() -> None:
+    assert left_after_a_turn() == EXPIRED_PER_TURN + 1
+
+
+def test_the_planted_bug_drops_them_in_one() -> None:
+    with planted(BY_TESTS["all-locks-end-in-one-turn"]):
+        assert left_after_a_turn() == 0
