@@ -224,7 +224,7 @@ class TrafficCounts:
         return self._backs.find((topic, group), self._clock.monotonic_ms())
 
     def __len__(self) -> int:
-        return max(map(len, (self._puts, self._gets, self._backs)))
+        return max(len(self._puts), len(self._gets), len(self._backs))
 
     def _today(self) -> int:
         return self._clock.local(self._clock.wall_ms()).tm_yday
