@@ -32,6 +32,7 @@ import binascii
 import hashlib
 import hmac
 import struct
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -198,11 +199,10 @@ class Nonces:
     def use(self, nonce: str, now_ms: int) -> None:
         """Remember one that was not used. Errors: `BadSignature`."""
         until_ms = self._until_ms
-        while until_ms:  # in the order of their coming, which is that of their going
-            oldest = next(iter(until_ms))
-            if until_ms[oldest] > now_ms:
-                break
-            del until_ms[oldest]
+        # In the order of their coming, which is that of their going: looked through once, since
+        # whoever begins at the first one each time passes over all that are gone.
+        for one, _ in list(takewhile(lambda row: row[1] <= now_ms, until_ms.items())):
+            del until_ms[one]
         if nonce in until_ms:
             raise BadSignature("the request was sent before: its signature is used up")
         if len(until_ms) >= self._count_max:
