@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT
 from mutants.patches import ALL
-from mutants.planting import is_of_clients
+from mutants.planting import is_of_clients, is_of_name_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mutants.planting import Mutant
+
 WORKERS = ("chaos.workload.producer", "chaos.workload.consumer")
 """Processes of a chaos run that use the client library."""
-PROGRAMS = ("broker", "dledger", *WORKERS)
+NAME_SERVER = "namesrv"
+PROGRAMS = ("broker", "dledger", NAME_SERVER, *WORKERS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,12 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f" -- {{{','.join(PROGRAMS)}}} ...\n"
         )
         return EXIT_BAD_INPUT
-    is_worker = rest[0] in WORKERS
-    if is_of_clients(ALL[name]) == is_worker:
+    is_worker, of = rest[0] in WORKERS, _executed_by(ALL[name])
+    if of == _kind_of(rest[0]):
         ALL[name]()
         sys.stderr.write(f"mutant planted: {name}\n")
     else:
-        of = "brokers" if is_worker else "clients"
         sys.stderr.write(f"not planted here, since it is of {of}: {name}\n")
     if is_worker:
         worker = importlib.import_module(rest[0])
@@ -49,6 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(worker.run_worker(worker.main))
     program = importlib.import_module(f"{rest[0]}.__main__")
     return int(program.main(rest[1:]))
+
+
+def _executed_by(mutant: Mutant) -> str:
+    if is_of_name_servers(mutant):
+        return "name servers"
+    return "clients" if is_of_clients(mutant) else "brokers"
+
+
+def _kind_of(program: str) -> str:
+    """Return what a program is; dledger alone is a broker without its topics."""
+    if program == NAME_SERVER:
+        return "name servers"
+    return "clients" if program in WORKERS else "brokers"
 
 
 if __name__ == "__main__":

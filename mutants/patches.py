@@ -38,6 +38,7 @@ from mutants.inflated import INFLATED
 from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.lapses import LAPSES
+from mutants.late import LATE
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.measured import MEASURED, MEASURED_BY_TESTS
@@ -124,6 +125,7 @@ _BY_TESTS: Final = (
     *IMAGES,
     *INFLATED,
     *LAPSES,
+    *LATE,
     *LEFTOVERS,
     *MASTER_SLAVE,
     *MEASURED_BY_TESTS,

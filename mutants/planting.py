@@ -26,6 +26,7 @@ PRODUCT: Final = ("ledgermq", "dledger", "store", "broker", "namesrv")
 """Packages whose modules may hold a patched function under a name of their own."""
 
 LIBRARY: Final = "ledgermq.client"
+NAME_SERVER: Final = "namesrv."
 OF_CLIENT: Final = "client-"
 """Such names are of bugs planted in clients alone, also where brokers have the code."""
 
@@ -109,6 +110,12 @@ def targets_of(mutant: Mutant) -> list[str]:
     """Return the functions that a planted bug changes; empty where it is no patch of text."""
     parts = mutant.plant.parts if isinstance(mutant.plant, Patches) else (mutant.plant,)
     return [part.target for part in parts if isinstance(part, Patch)]
+
+
+def is_of_name_servers(mutant: Mutant) -> bool:
+    """Tell whether name servers of a run execute the bug, and nobody else."""
+    targets = targets_of(mutant)
+    return bool(targets) and all(target.startswith(NAME_SERVER) for target in targets)
 
 
 def is_of_clients(mutant: Mutant) -> bool:

@@ -201,11 +201,14 @@ class LocalCluster:
         if state.child is not None and state.child.state() != "gone":
             return
         self._note_exit(state)
-        broker = ["broker", "-c", str(state.config)]
-        if self._spec.mutant is not None:
-            broker = ["mutants", self._spec.mutant, "--", *broker]
+        broker = self._planted("broker", "-c", str(state.config))
         log = self._spec.run / "logs" / f"{node}.log"
-        state.child = await Child.start(node, ["-m", *broker], log, settings=self._preload(state))
+        state.child = await Child.start(node, broker, log, settings=self._preload(state))
+
+    def _planted(self, *program: str) -> list[str]:
+        """Return the arguments that start a program, with the planted bug if there is one."""
+        bug = self._spec.mutant
+        return ["-m", *program] if bug is None else ["-m", "mutants", bug, "--", *program]
 
     async def make_master(self, node: str) -> None:
         """Refuse: the members of a Raft group elect who leads."""
@@ -389,7 +392,7 @@ class LocalCluster:
         settings = {"listenPort": str(port), **self._name_server_settings(at)}
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         log = self._spec.run / "logs" / f"ns{at}.log"
-        command = ["-m", "namesrv", "-c", str(config), "-p", str(port)]
+        command = self._planted("namesrv", "-c", str(config), "-p", str(port))
         child = await Child.start(f"ns{at}", command, log)
         self._name_servers[at:] = [(port, child), *self._name_servers[at + 1 :]]
         async with deadline(child.name, log):

@@ -37,6 +37,21 @@ def test_bug_is_planted_in_the_processes_that_execute_it(name, broker, worker, m
     assert ran == ["worker"]
 
 
+def test_bug_of_a_name_server_is_planted_there_and_nowhere_else(monkeypatch, capsys):
+    programs = SimpleNamespace(main=lambda *_: 0, run_worker=lambda _: 0)
+    monkeypatch.setattr(command.importlib, "import_module", lambda _: programs)
+    planted = []
+    monkeypatch.setattr(Mutant, "__call__", lambda self: planted.append(self.name))
+    for name, wanted in (("group-goes-before-its-last", True), (OF_BROKERS, False)):
+        assert command.main([name, "--", "namesrv", "-c", "file"]) == 0
+        assert bool(planted) is wanted
+        planted.clear()
+    for program in ("broker", "chaos.workload.consumer"):
+        assert command.main(["group-goes-before-its-last", "--", program, "x"]) == 0
+    assert not planted
+    assert "it is of name servers" in capsys.readouterr().err
+
+
 def test_bugs_of_the_library_show_in_processes():
     assert is_of_clients(ALL[OF_LIBRARY])
     assert shows_in_processes(ALL[OF_LIBRARY])
