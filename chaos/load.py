@@ -78,6 +78,7 @@ def load_history(run: Path) -> History:
         quorum=max(promised.values()),
         promised=promised,
         named_nodes=[str(node) for node in named],
+        is_one_group=isinstance(nodes, list) and not isinstance(about.get("quorum"), dict),
         topic=_word(about.get("topic")),
         group=_word(about.get("group")),
         sends=tables["sends"],

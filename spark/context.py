@@ -47,6 +47,10 @@ class Fault:
     end: int | None
     effective: bool
     status: str
+    on: int | None = None
+    """When it was switched on for certain."""
+    lifting: int | None = None
+    """When lifting it began."""
     only_there: int | None = None
     """Messages that only this node had when the fault took its disk, if somebody counted them."""
 
@@ -364,6 +368,8 @@ def _read_faults(context: Context) -> None:
                 end=row.t_off1 if row.t_off1 is not None else row.t_off0,
                 effective=bool(witness is not None and witness.effective),
                 status=row.status or "",
+                on=row.t_on1,
+                lifting=row.t_off0 if row.t_off0 is not None else row.t_off1,
                 only_there=row.only_there,
             )
         )

@@ -11,7 +11,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from spark.context import Context
+from chaos.catalogue.faults import ends_process
+from spark.context import Context, Fault
 from spark.history import few_rows
 from spark.result import NOT_CHECKED, UNKNOWN, CheckResult
 
@@ -121,13 +122,14 @@ def on_topics(context: Context) -> Column:
     return F.col("topic").isin(list(context.topics))
 
 
-def unrest(context: Context, settle: int = 0) -> list[tuple[int, int]]:
+def unrest(context: Context, settle: int = 0, *, until_gone: bool = False) -> list[tuple[int, int]]:
     """Return when brokers were at fault, or the lead changed, each with the time to settle.
 
-    What overlaps is one stretch.
+    What overlaps is one stretch. ``until_gone``: a fault that ends a broker lasts until that is
+    gone; only the change of the lead that may follow counts besides.
     """
     spans = [
-        (fault.start, NO_BOUND if fault.end is None else fault.end)
+        (fault.start, _end_of(fault, until_gone=until_gone))
         for fault in context.unsettling
         if not any(target.startswith("consumer") for target in fault.targets)
     ]
@@ -142,6 +144,12 @@ def unrest(context: Context, settle: int = 0) -> list[tuple[int, int]]:
         else:
             merged.append((begun, over))
     return merged
+
+
+def _end_of(fault: Fault, *, until_gone: bool) -> int:
+    is_gone = until_gone and fault.on is not None and ends_process(fault.kind)
+    end = fault.on if is_gone else fault.end
+    return NO_BOUND if end is None else end
 
 
 def with_unrest(context: Context, rows: DataFrame) -> DataFrame:

@@ -24,6 +24,11 @@ BY_SIMULATOR: Final[Mapping[str, FaultEntry]] = {
     one.simulator: one for one in FAULTS if one.simulator
 }
 """The kinds that the simulator has, by their names in plans."""
+ENDS_PROCESS: Final = frozenset({"proc.kill", "proc.stop"})
+"""Kinds after whose beginning a broker says nothing, and comes again as one that leads nobody."""
+GETS_NOTHING: Final = ENDS_PROCESS | {"proc.pause"}
+"""Kinds from whose beginning until they are lifted a broker gets nothing."""
+CUTS_LINK: Final = "net.bridge"
 BY_KIND: Final[Mapping[str, FaultEntry]] = {one.kind: one for one in FAULTS}
 """Every kind by its own name, as the catalogue is printed."""
 
@@ -119,6 +124,24 @@ def explains(name: str | None, logged: str) -> bool:
     """Tell whether a fault of a history may be why its node logs lines of a kind."""
     kind = find(name or "")
     return kind is not None and logged in kind.logs
+
+
+def ends_process(name: str | None) -> bool:
+    """Tell whether all that a fault of a history does is that its broker is gone until a start."""
+    kind = find(name or "")
+    return kind is not None and kind.kind in ENDS_PROCESS
+
+
+def gets_nothing(name: str | None) -> bool:
+    """Tell whether the broker that a fault of a history hits gets nothing until it is lifted."""
+    kind = find(name or "")
+    return kind is not None and kind.kind in GETS_NOTHING
+
+
+def cuts_link(name: str | None) -> bool:
+    """Tell whether nothing passes between the two brokers that a fault of a history names."""
+    kind = find(name or "")
+    return kind is not None and kind.kind == CUTS_LINK
 
 
 def unsettles(name: str | None, targets: Collection[str], nodes: Collection[str]) -> bool:

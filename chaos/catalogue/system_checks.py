@@ -62,7 +62,7 @@ CHECKS: Final = (
         id="A38", title="told before it is committed",
         question="is nothing told before it is committed, and durable as it must be?",
         severity=CRIT, needs="sends",
-        weighs="clock_tolerance_ns",
+        weighs="faults, contract, nodes, quorum, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(

@@ -9,9 +9,10 @@ earlier term's entries), 8 (a leader that was replaced and does not know).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 
+from chaos.checker.alone import acknowledged_alone, lonely_spans
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 
 Office = tuple[str, int]
@@ -110,10 +111,12 @@ def check_old_terms(history: History) -> Result:
 def check_stale(history: History) -> Result:
     """A38: a message sent after a later term had acknowledged one is not taken in an earlier term.
 
-    Whoever led the earlier term was replaced by then and had no majority any more.
+    Whoever led the earlier term was replaced by then and had no majority any more. Nor is one
+    acknowledged while too few brokers ran to hold it.
     """
     told = [send for send in history.ok_sends if send.get("raft_term") is not None]
-    if not told:
+    alone = list(acknowledged_alone(history))
+    if not told and not lonely_spans(history):
         return unchecked("A38", "no send says in which term it was acknowledged (raft_term)")
     if missing := lacking("sends", told, "t_cmp"):
         return undecided("A38", f"needs {missing} of sends with a raft_term")
@@ -128,18 +131,25 @@ def check_stale(history: History) -> Result:
             here = (terms[later], later)
             earliest = here if earliest is None else min(earliest, here)
             over[group, term] = earliest
-    found = []
+    found, known = list(alone), {(row["op_id"], row["msg_key"]) for row in alone}
     for send in told:
         at = (send.get("raft_group") or 0, send["raft_term"])
-        if at in over and send["t_inv"] > over[at][0]:
+        if at in over and send["t_inv"] > over[at][0] and not _is_among(send, known):
             explain = (
                 f"message {send['msg_key']} (op {send['op_id']}) was acknowledged in term "
                 f"{at[1]}, and was sent after term {over[at][1]} had acknowledged others"
             )
             found.append({"msg_key": send["msg_key"], "op_id": send["op_id"], "explain": explain})
     terms_seen = sum(map(len, first.values()))
-    summary = f"{len(told)} acknowledgements of {terms_seen} terms, {len(found)} too late"
+    summary = (
+        f"{len(told)} acknowledgements of {terms_seen} terms, {len(found) - len(alone)} too late; "
+        f"{len(alone)} by too few"
+    )
     return result("A38", found, summary, acknowledged=len(told))
+
+
+def _is_among(send: Row, known: Collection[tuple[int, int]]) -> bool:
+    return (send["op_id"], send["msg_key"]) in known
 
 
 def _leaders(history: History) -> set[tuple[int, int, str]]:

@@ -61,6 +61,8 @@ class History:
     """How many logs hold what is acknowledged, in each group that ``promised`` does not name."""
     named_nodes: Sequence[str] = ()
     """The brokers that run.json names."""
+    is_one_group: bool = False
+    """Whether it names them as the members of one group, or as a pair."""
     promised: Mapping[str, int] = field(default_factory=dict)
     """By Raft group, or pair of master and slave, how many logs hold what it acknowledged."""
     sends: Sequence[Row] = ()

@@ -5,8 +5,9 @@ told less than it committed, and did not commit what is not there.
 Source: spec/proof.md A12, A16 to A19.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from chaos.checker.model import (
     History,
@@ -18,7 +19,7 @@ from chaos.checker.model import (
     unchecked,
     undecided,
 )
-from chaos.checker.redelivery import unsettled
+from chaos.checker.redelivery import is_lead_seen, unsettled
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
@@ -27,6 +28,9 @@ SPREAD_NS = 3_000_000_000
 SETTLE_NS = 12_000_000_000
 """Whoever was told an offset so long ago has committed since, or gave the queue up: until then its
 pulls may carry what it was told."""
+ON_ITS_WAY_NS = 3_000_000_000
+"""So long after its own commit a pull of the same member may arrive that carries less."""
+NEVER = 1 << 62
 
 
 def check_batches(history: History) -> Result:
@@ -105,7 +109,9 @@ def check_falls(history: History) -> Result:
     somebody who had been told less may still commit it. A leader answers a commit before the others
     have it: one that was answered amid a fault or a change of the leader, or soon before, may be
     gone. Of masters and slaves, which tell each other of offsets now and then, one soon after, too
-    (the contract's ``offsets_settle_ms``).
+    (the contract's ``offsets_settle_ms``). Where a majority decides who leads, and somebody saw
+    that, a broker that was killed or has ended matters until it is gone: who takes a commit
+    afterwards is there still, unless the lead changes once more.
     """
     asked = [a for a in history.acks if a["kind"] == "fetch"]
     if missing := lacking("acks", asked, "outcome"):
@@ -119,7 +125,9 @@ def check_falls(history: History) -> Result:
     if missing := lacking("acks", fetches, *columns):
         return undecided("A18", f"needs {missing} of fetches")
     settle_ns = int(float(history.contract.get("offsets_settle_ms") or 0) * 1e6)
-    unrest = [(one.start, one.end + settle_ns) for one in unsettled(history)]
+    by_majority = history.contract.get("durability") == "quorum" and is_lead_seen(history)
+    causes = unsettled(history, until_gone=by_majority)
+    unrest = [(one.start, one.end + settle_ns) for one in causes]
     spread_ns = max(SPREAD_NS, settle_ns)
     queues: dict[Queue, list[Row]] = defaultdict(list)
     for ack in history.acks:
@@ -147,7 +155,9 @@ def _is_sure(ack: Row, unrest: Sequence[tuple[int, int]], spread_ns: int) -> boo
 def _falls(queue: Queue, rows: Sequence[Row]) -> Iterator[Row]:
     """Yield the fetches of a queue that were told less than they had to be."""
     floor = -1
-    others: list[tuple[int, int]] = []
+    others: list[tuple[int, int, int]] = []
+    """When less may have been committed, what, and until when that may still arrive."""
+    own = _own_commits(rows)
     # At one instant nothing is known to be earlier: questions go first.
     for row in sorted(rows, key=_order_of):
         kind, value = row["kind"], row["value_offset"]
@@ -156,14 +166,35 @@ def _falls(queue: Queue, rows: Sequence[Row]) -> Iterator[Row]:
         elif row["sure"]:
             floor = value
         elif kind == "commit" and row["outcome"] != "fail":
-            others.append((row["at"], value))
+            is_answered = row["outcome"] == "ok"
+            others.append((row["at"], value, _next(own, row) if is_answered else NEVER))
         elif kind == "fetch" and row["outcome"] == "ok":
-            recent = [v for t, v in others if row["at"] - SETTLE_NS <= t < row["at"]]
+            since = row["at"] - SETTLE_NS
+            recent = [v for t, v, over in others if since <= t < row["at"] <= over]
             if value < min([floor, *recent]):
                 group, topic, queue_id = queue
                 explain = f"{group} was told {value} of {topic}/{queue_id}, and committed {floor}"
                 yield {"place": f"{topic}/{queue_id}", "explain": explain}
-            others.append((row["at"], value))
+            others.append((row["at"], value, _next(own, row) + ON_ITS_WAY_NS))
+
+
+def _own_commits(rows: Sequence[Row]) -> dict[str | None, list[int]]:
+    """Return by member when its commits were answered: its pulls carry no less from then on."""
+    own: dict[str | None, list[int]] = defaultdict(list)
+    for row in rows:
+        consumer = row.get("consumer")
+        if row["kind"] == "commit" and row["outcome"] == "ok" and consumer is not None:
+            own[consumer].append(row["at"])
+    for times in own.values():
+        times.sort()
+    return own
+
+
+def _next(own: Mapping[str | None, Sequence[int]], row: Row) -> int:
+    """Return when the next commit of whoever said this was answered, `NEVER` if none was."""
+    commits = own.get(row.get("consumer"), ())
+    after = bisect_right(commits, row["at"])
+    return commits[after] if after < len(commits) else NEVER
 
 
 def _order_of(row: Row) -> tuple[int, bool, int]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from chaos.catalogue.faults import unsettles
+from chaos.catalogue.faults import ends_process, unsettles
 from chaos.checker.model import (
     INVALID,
     UNKNOWN,
@@ -199,12 +199,16 @@ def _member_cause(event: Row) -> Cause:
     return Cause(CRASH, t, t, MEMBERS_NS, value.get("grp"), member=member)
 
 
-def _of_faults(history: History) -> Iterator[Cause]:
+def _of_faults(history: History, *, until_gone: bool = False) -> Iterator[Cause]:
     """Yield the faults that took effect: of brokers, or of consumers (``consumer:NAME``).
 
     What is done to producers, to name servers or by a name that no catalogue has is no cause.
+    ``until_gone``: those that end a broker last until it is gone.
     """
-    for kind, targets, start, lifted in map(span_of, history.witnessed):
+    for fault in history.witnessed:
+        kind, targets, start, lifted = span_of(fault)
+        if until_gone and ends_process(kind) and fault["t_on1"] is not None:
+            lifted = fault["t_on1"]
         end = 1 << 62 if lifted is None else lifted
         consumers = [target for target in targets if target.startswith("consumer")]
         for target in consumers:
@@ -214,17 +218,27 @@ def _of_faults(history: History) -> Iterator[Cause]:
             yield Cause(BROKER, start, end, BROKER_NS)
 
 
-def unsettled(history: History) -> Iterator[Cause]:
-    """Yield when brokers were at fault, or the lead changed."""
-    yield from (cause for cause in _of_faults(history) if cause.name == BROKER)
+def unsettled(history: History, *, until_gone: bool = False) -> Iterator[Cause]:
+    """Yield when brokers were at fault, or the lead changed; ``until_gone``: see `_of_faults`."""
+    faults = _of_faults(history, until_gone=until_gone)
+    yield from (cause for cause in faults if cause.name == BROKER)
     yield from _of_leaders(history)
+
+
+def is_lead_seen(history: History) -> bool:
+    """Tell whether anybody saw who leads, so that a change of the lead is seen, too."""
+    return any(_leads(probe) for probe in history.probes)
+
+
+def _leads(probe: Row) -> bool:
+    return bool(probe.get("ok")) and (probe.get("role") or "").lower() == "leader"
 
 
 def _of_leaders(history: History) -> Iterator[Cause]:
     """Yield the times between the last sight of one leader and the first of the next."""
     seen: dict[tuple[int, int, str], list[int]] = {}
     for probe in history.probes:
-        if probe.get("ok") and (probe.get("role") or "").lower() == "leader":
+        if _leads(probe):
             key = (probe.get("group") or 0, probe.get("term") or 0, probe["node"])
             last = probe["t0"] if probe.get("t1") is None else probe["t1"]
             span = seen.setdefault(key, [probe["t0"], last])

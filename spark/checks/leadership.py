@@ -12,9 +12,11 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from spark.alone import Stretch, lonely
 from spark.context import Context
 from spark.evidence import message_name, tell, text
 from spark.facts import lacking, small, unchecked, unknown
+from spark.history import few_rows
 from spark.result import CheckResult
 
 NO_EVENTS: Final = "no replica noted that it leads"
@@ -122,7 +124,8 @@ def check_stale(context: Context) -> CheckResult:
         .persist()
     )
     row = terms.agg(F.count(F.lit(1)), F.sum("n"), F.sum("no_t_cmp")).collect()[0]
-    if not row[0]:
+    spans = lonely(context)
+    if not row[0] and not spans:
         return unchecked("A38", "no send says in which term it was acknowledged (raft_term)")
     if row[2]:
         return unknown("A38", "needs sends.t_cmp of sends with a raft_term")
@@ -140,9 +143,33 @@ def check_stale(context: Context) -> CheckResult:
         message_name(), " (op ", F.col("op_id"), ") was acknowledged in term ", F.col("raft_term"),
         ", and was sent after term ", F.col("over.raft_term"), " had acknowledged others",
     )  # fmt: skip
+    rows = rows.select("op_id", "msg_key", "key", explain.alias("words"))
+    if spans:
+        alone = _acknowledged_alone(context, spans)
+        rows = rows.join(alone.select("op_id", "msg_key"), ["op_id", "msg_key"], "left_anti")
+        rows = rows.unionByName(alone)
     result = CheckResult(check="A38", summary="terms acknowledge one after the other")
-    result.details = {"acknowledged": row[1]}
-    return tell(context, result, rows, explain)
+    result.details = {"acknowledged": row[1] or 0}
+    return tell(context, result, rows, F.col("words"))
+
+
+def _acknowledged_alone(context: Context, spans: list[Stretch]) -> DataFrame:
+    """Return what was sent and acknowledged while too few brokers ran to hold it."""
+    sends = context.sends.filter("outcome = 'ok' and t_cmp is not null")
+    groups = sends.agg(F.countDistinct(F.coalesce("raft_group", F.lit(0)))).collect()[0][0]
+    if groups > 1:
+        return _told_alone(sends.limit(0))
+    table = F.broadcast(few_rows(context.session, spans, "begun long, over long"))
+    within = (F.col("begun") <= F.col("t_inv")) & (F.col("t_cmp") <= F.col("over"))
+    return _told_alone(sends.join(table, within, "left_semi"))
+
+
+def _told_alone(rows: DataFrame) -> DataFrame:
+    words = text(
+        message_name(), " (op ", F.col("op_id"), ") was sent and acknowledged while fewer brokers"
+        " got anything than have to hold it",
+    )  # fmt: skip
+    return rows.select("op_id", "msg_key", F.col("msg_key").alias("key"), words.alias("words"))
 
 
 def _events(context: Context) -> DataFrame:

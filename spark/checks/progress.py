@@ -10,10 +10,11 @@ Source: spec/proof.md A12, A16, A18, A19.
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 from pyspark.sql.window import Window
 
+from chaos.catalogue.contracts import QUORUM
 from spark.context import AUDITOR, Context
 from spark.evidence import message_name, queue_place, tell, text
 from spark.facts import (
@@ -33,6 +34,7 @@ from spark.result import CheckResult
 
 SETTLED: Final = 12_000_000_000
 SPREAD: Final = 3_000_000_000
+ON_ITS_WAY: Final = 3_000_000_000
 
 
 def check_batches(context: Context) -> CheckResult:
@@ -113,6 +115,12 @@ def _with_holes(audited: DataFrame, facts: DataFrame, queue: list[str]) -> DataF
     return rows.filter("coalesce(found, 0) < end - low").select(*queue)
 
 
+def _is_lead_decided(context: Context) -> bool:
+    """Tell whether a majority decides who leads, and somebody saw who does."""
+    contract = context.history.run.get("contract", {})
+    return contract.get("durability") == QUORUM and bool(context.leaderships)
+
+
 def check_falls(context: Context) -> CheckResult:
     """Return A18."""
     if missing := without_outcome(context, "fetch"):
@@ -136,10 +144,10 @@ def check_falls(context: Context) -> CheckResult:
     queue = Window.partitionBy("grp", "topic", "queue_id")
     order = queue.orderBy("at", "later", "value_offset")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
-    recent = queue.orderBy("at").rangeBetween(-SETTLED, -1)
     told_ms = context.history.run.get("contract", {}).get("offsets_settle_ms")
     settle = int(float(told_ms or 0) * 1_000_000)
-    spans, spread = unrest(context, settle), max(SPREAD, settle)
+    spans = unrest(context, settle, until_gone=_is_lead_decided(context))
+    spread = max(SPREAD, settle)
     gone = F.exists(
         "unrest",
         lambda one: (one["begun"] <= F.col("t_cmp") + spread) & (F.col("t_inv") <= one["over"]),
@@ -154,11 +162,9 @@ def check_falls(context: Context) -> CheckResult:
     rows = rows.withColumn("sure", sure)
     last = F.when(F.col("sure"), F.col("value_offset")).when(F.col("kind") == "reset", F.lit(-1))
     told = F.expr("kind = 'fetch' and outcome = 'ok'")
-    doubtful = F.expr("kind = 'commit' and outcome != 'fail' and not sure")
-    other = F.when(told | doubtful, F.col("value_offset"))
     rows = (
         rows.withColumn("floor", F.coalesce(F.last(last, ignorenulls=True).over(before), F.lit(-1)))
-        .withColumn("recent", F.coalesce(F.min(other).over(recent), F.lit(NO_BOUND)))
+        .withColumn("recent", _least_that_may_arrive(told))
         .filter(told)
         .filter("value_offset < least(floor, recent)")
     )
@@ -169,6 +175,32 @@ def check_falls(context: Context) -> CheckResult:
     )  # fmt: skip
     result = CheckResult(check="A18", summary="groups are told what they committed")
     return tell(context, result, rows.withColumn("key", where), explain)
+
+
+def _least_that_may_arrive(told: Column) -> Column:
+    """Return the least offset that others may have committed since they were told it.
+
+    Whoever was told one carries no less in its pulls once it has committed by itself, and a commit
+    that was answered is over once the next one of its member is.
+    """
+    queue = Window.partitionBy("grp", "topic", "queue_id")
+    recent = queue.orderBy("at").rangeBetween(-SETTLED, -1)
+    member = Window.partitionBy("grp", "topic", "queue_id", "consumer")
+    later = member.orderBy("at").rangeBetween(1, Window.unboundedFollowing)
+    is_own = F.expr("kind = 'commit' and outcome = 'ok' and consumer is not null")
+    own = F.when(is_own, F.col("at"))
+    following = F.coalesce(F.min(own).over(later), F.lit(NO_BOUND))
+    over = (
+        F.when(told, following + ON_ITS_WAY)
+        .when(F.expr("outcome = 'ok'"), following)
+        .otherwise(F.lit(NO_BOUND))
+    )
+    doubtful = F.expr("kind = 'commit' and outcome != 'fail' and not sure")
+    other = F.when(told | doubtful, F.struct("value_offset", over.alias("over")))
+    others = F.collect_list(other).over(recent)
+    arriving = F.filter(others, lambda one: one["over"] >= F.col("at"))
+    least = F.array_min(F.transform(arriving, lambda one: one["value_offset"]))
+    return F.coalesce(least, F.lit(NO_BOUND))
 
 
 def check_beyond(context: Context) -> CheckResult:

@@ -384,6 +384,22 @@ def too_soon_by_the_clock(run: HistoryBuilder, messages: list[Any], *, moved: bo
     run.run["coverage"] = {}
 
 
+def told_less_while_one_is_down(kind: Kind) -> None:
+    """A broker is down, and who leads does so all the while: what was committed stands."""
+    begin, end = kind.rows["commit"]["t_inv"] - 3 * MS, kind.rows["fetch"]["t_inv"] + 3 * MS
+    kind.run.fault("stop", ["n2"], begin, end)
+    kind.rows["fetch"].update(value_offset=3)
+
+
+def told_less_once_it_had_committed(kind: Kind) -> None:
+    """Who was told less has committed since, and its pulls carry that."""
+    t = kind.rows["commit"]["t_inv"] - 2 * MS
+    kind.rows["fetch"].update(value_offset=0, t_inv=t, t_cmp=t, consumer="c0")
+    kind.rows["commit"].update(consumer="c0")
+    kind.run.clock += 4_000 * MS
+    kind.ack("fetch", queue_id=0, value_offset=3, consumer="c1")
+
+
 TWO_HOLES = of(reading, two_holes)
 KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "batch turned": (
@@ -398,6 +414,8 @@ KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "passed a refusal": ("A17", "invalid", of(orderly, passed_a_refusal)),
     "committed past": ("A2", "invalid", of(reading, committed_past)),
     "told less": ("A18", "invalid", of(reading, lambda k: k.rows["fetch"].update(value_offset=3))),
+    "told less while one is down": ("A18", "invalid", of(reading, told_less_while_one_is_down)),
+    "told less, once committed": ("A18", "invalid", of(reading, told_less_once_it_had_committed)),
     "committed beyond": (
         "A19", "invalid", of(reading, lambda k: k.ack("commit", queue_id=0, value_offset=9))
     ),

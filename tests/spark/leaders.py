@@ -116,12 +116,20 @@ def members_of_several_groups(run: HistoryBuilder, messages: list[Message]) -> N
     run.clock += 100 * MS
 
 
+def acknowledged_by_one_of_three(run: HistoryBuilder, messages: list[Message]) -> None:
+    """One of the others is down, one stands still; what only one got is acknowledged."""
+    send = messages[7].send
+    run.fault("stop", ["n1"], send["t_inv"] - 2 * MS, send["t_cmp"] + 3 * MS)
+    run.fault("pause", ["n2"], send["t_inv"] - MS, send["t_cmp"] + MS)
+
+
 LEADER_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "short leader": ("A36", "invalid", short_leader),
     "told more than a leader has": ("A36", "invalid", told_more_than_a_leader_has),
     "old term committed": ("A37", "invalid", old_term_committed),
     "committed without an entry": ("A37", "invalid", committed_without_an_entry),
     "taken by a replaced leader": ("A38", "invalid", taken_by_a_replaced_leader),
+    "acknowledged by one of three": ("A38", "invalid", acknowledged_by_one_of_three),
     "two acknowledge": ("A30", "invalid", two_acknowledge),
     "another vote told": ("A31", "invalid", another_vote_told),
     "term fell behind a silence": ("A32", "invalid", term_fell_behind_a_silence),

@@ -1,0 +1,58 @@
+"""From when to when too few brokers ran to hold what is acknowledged, for A38.
+
+A broker that is killed, has ended or stands still gets nothing; nor do two from each other whose
+link is cut, which matters where there are no others. Facts of the driver: faults are few.
+Source: spec/proof.md A38.
+"""
+
+from typing import Final
+
+from chaos.catalogue.contracts import PAIR, QUORUM, copies
+from chaos.catalogue.faults import cuts_link, gets_nothing
+from spark.context import Context, Fault
+from spark.facts import NO_BOUND
+
+PAIR_SIZE: Final = 2
+Stretch = tuple[int, int]
+
+
+def lonely(context: Context) -> list[Stretch]:
+    """Return the stretches, in order; none where run.json lists no brokers or promises nothing."""
+    run = context.history.run
+    nodes, contract, told = run.get("nodes"), run.get("contract"), run.get("quorum")
+    durability = contract.get("durability") if isinstance(contract, dict) else None
+    if durability not in {QUORUM, PAIR} or not isinstance(nodes, list) or isinstance(told, dict):
+        return []
+    names = frozenset(map(str, nodes))
+    promised = told if isinstance(told, int) and told > 0 else copies(str(durability), len(names))
+    if not 1 < promised <= len(names) or context.nodes - names:
+        return []
+    away = {node: _away(context, node, names) for node in sorted(names)}
+    # So many have to be away at once; each further one narrows what those before have in common.
+    common: dict[frozenset[str], set[Stretch]] = {frozenset(): {(-NO_BOUND, NO_BOUND)}}
+    for _ in range(len(names) - promised + 1):
+        common = {
+            some | {node}: {
+                (max(a[0], b[0]), min(a[1], b[1]))
+                for a in stretches
+                for b in away[node]
+                if max(a[0], b[0]) < min(a[1], b[1])
+            }
+            for some, stretches in common.items()
+            for node in names - some
+        }
+    return sorted(set().union(*common.values()))
+
+
+def _away(context: Context, node: str, names: frozenset[str]) -> list[Stretch]:
+    """Return when a broker got nothing."""
+    return [
+        (fault.on, NO_BOUND if fault.lifting is None else fault.lifting)
+        for fault in context.faults
+        if fault.on is not None and node in fault.targets and _keeps_away(fault, names)
+    ]
+
+
+def _keeps_away(fault: Fault, names: frozenset[str]) -> bool:
+    is_cut = cuts_link(fault.kind) and len(names) == PAIR_SIZE and names <= set(fault.targets)
+    return gets_nothing(fault.kind) or is_cut
