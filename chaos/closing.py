@@ -7,7 +7,7 @@ leads; and where nothing of a log may go, a queue begins with its first message.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ SAMPLES = 12
 """Messages of each producer that are asked for by id and by key."""
 FINDABLE = ("plain", "orderly")
 """Kinds of messages that one id names from the beginning."""
+WAITING = ("delay", "txn")
+"""Kinds that lie elsewhere at first: their key names them once they are where they were sent to."""
+KEYED = ("batch", *WAITING)
+"""Kinds of messages that only a key names."""
 DUE_MARGIN_S = 0.5
 DLQ_PREFIX = "%DLQ%"
 ANSWER_TIMEOUT_S = 5.0
@@ -230,15 +234,15 @@ class Closing:
             for path in sorted((self._parts.options.run / "raw").glob("producer-*.jsonl"))
             for send in await asyncio.to_thread(_some_sends, path)
         ]
-        if self._parts.lost_alone:  # what went with a disk is for A1 to name
-            there = await asyncio.to_thread(_audited, self._parts.options.run / "raw")
-            sends = [send for send in sends if send["msg_key"] in there]
+        there = await asyncio.to_thread(_audited, self._parts.options.run / "raw")
+        sends = may_be_asked_for(sends, there, is_taken=bool(self._parts.lost_alone))
         sends = [send for send in sends if is_kept(send, self._begins)]
         async with MessageFinder(self._config("chaos-finder", "finder")) as finder:
             for send in sends:
                 key, topic = str(send["msg_key"]), str(send["topic"])
-                told = await self._answer(partial(finder.by_id, send["msg_id"]), _key_of)
-                self._write("message_by_id", str(send["msg_id"]), key, told, {"topic": topic})
+                if send["kind"] in FINDABLE:
+                    told = await self._answer(partial(finder.by_id, send["msg_id"]), _key_of)
+                    self._write("message_by_id", str(send["msg_id"]), key, told, {"topic": topic})
                 told = await self._answer(partial(finder.by_key, topic, key), _keys_of)
                 self._write("message_by_key", key, key, told, {"topic": topic})
 
@@ -338,10 +342,29 @@ def _audited(raw: Path) -> set[int]:
 
 
 def _some_sends(path: Path) -> list[dict[str, Any]]:
-    """Return acknowledged single sends of one producer, spread over the run."""
+    """Return acknowledged single sends of one producer, of each sort some, spread over the run."""
     events = [row | {"phase": None} for _, table, row in read_recording(path) if table == "events"]
-    sends = [s for s in make_sends(events, "") if s["outcome"] == "ok" and s["kind"] in FINDABLE]
-    return sends[:: max(1, len(sends) // SAMPLES)][:SAMPLES]
+    made = [send for send in make_sends(events, "") if send["outcome"] == "ok"]
+    found = []
+    for kinds in (FINDABLE, *((kind,) for kind in KEYED)):
+        sends = [send for send in made if send["kind"] in kinds]
+        found += sends[:: max(1, len(sends) // SAMPLES)][:SAMPLES]
+    return found
+
+
+def may_be_asked_for(
+    sends: Sequence[dict[str, Any]], there: Collection[int], *, is_taken: bool
+) -> list[dict[str, Any]]:
+    """Return the sends whose messages have to be found; ``there``: what the auditor read.
+
+    What went with a disk (``is_taken``) is for A1 to name; what waited and never came, as a
+    transaction that was rolled back, is nowhere.
+    """
+    return [
+        send
+        for send in sends
+        if send["msg_key"] in there or not (is_taken or send["kind"] in WAITING)
+    ]
 
 
 def _owed_again(raw: Path, most: Mapping[str, int]) -> int:

@@ -37,9 +37,11 @@ from chaos.nemesis.runner import Nemesis
 from chaos.nemesis.wait import until
 from chaos.node_log import Ahead, ahead_of_wall_ns, read_logs, roles_of, write_node_log
 from chaos.parts import Parts, RunOptions, group_of
-from chaos.probe import Probe, settled
+from chaos.probe import Probe
 from chaos.record import Recorder
 from chaos.replaced import Replaceable
+from chaos.rest import come_to_rest
+from chaos.routes import RouteQuestions
 from chaos.scenario import (
     AVAILABILITY_MIN,
     CHECK_BACK,
@@ -64,7 +66,6 @@ from ledgermq.runtime.disk import RealDisk
 
 TOPIC_TIMEOUT_S = 15.0
 HEALTHY_TIMEOUT_S = 20.0
-SETTLE_TIMEOUT_S = 6.0
 LOG_LINES = 6
 RECORDED = (
     "sends",
@@ -205,7 +206,7 @@ async def _live(parts: Parts) -> None:
         closing = Closing(parts)
         await closing.drain()
     await closing.audit()
-    await _last_statuses(parts)
+    await come_to_rest(parts)
     await closing.ask()
 
 
@@ -316,6 +317,7 @@ async def _timeline(parts: Parts) -> None:
         last_ack_ns=parts.workers.last_ack_ns,
         notice=parts.view.notice,
     )
+    nemesis.on_healthy = RouteQuestions(parts).ask
     nemesis.plan(planned_faults(parts.scenario))
     slots = Slots(worker=0, role="nemesis", count=1, first_process=0)
     interpreter = Interpreter(
@@ -340,18 +342,6 @@ async def _timeline(parts: Parts) -> None:
 
     if not await until(healthy, HEALTHY_TIMEOUT_S):
         parts.problem(f"the cluster was not healthy {HEALTHY_TIMEOUT_S:.0f} s after the heal")
-
-
-async def _last_statuses(parts: Parts) -> None:
-    """Ask every node for its last word, once all hold the same if they come to."""
-
-    async def at_rest() -> bool:
-        states = [await parts.probe.ask(node) for node in parts.cluster.nodes]
-        parts.statuses = {s.node: s for s in states if s.ok}
-        return all(s.ok for s in states) and settled(states)
-
-    if not await until(at_rest, SETTLE_TIMEOUT_S):
-        parts.view.notice("the replicas did not come to rest at one commit index")
 
 
 async def _collect(parts: Parts) -> None:

@@ -31,6 +31,8 @@ from ledgermq.runtime.cancel import timeout
 
 FOLLOWS_TIMEOUT_S = 30
 """How long a slave may take to confirm for the first time."""
+TOLD_IN_TIME = {"slaveTimeout": "1000"}
+"""A master says that its slave confirms nothing before its producers have given up."""
 HA_SETTINGS = {"haSendHeartbeatInterval": "500", "slaveReadEnable": "true"}
 
 
@@ -109,7 +111,8 @@ class LocalPair(LocalCluster):
         is_master = node.name == self._master
         master = "SYNC_MASTER" if self._spec.mode == SYNC_MASTER else "ASYNC_MASTER"
         role = master if is_master else "SLAVE"
-        self._write_settings(node, {"brokerId": "0" if is_master else "1", "brokerRole": role})
+        told = {"brokerId": "0" if is_master else "1", "brokerRole": role}
+        self._write_settings(node, told | TOLD_IN_TIME)
 
     def _write_settings(self, node: Node, of_role: Mapping[str, str]) -> None:
         """Write the settings of a broker; ``of_role``: those that say what it is, or who does."""

@@ -5,7 +5,7 @@ effect is for the witness to say. Source: Jepsen nemesis; spec/proof.md 4.3, 4.4
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,8 @@ class Nemesis:
         self._stream = stream
         self._last_ack_ns = last_ack_ns
         self._notice = notice
+        self.on_healthy: Callable[[], Awaitable[None]] | None = None
+        """Called before each round of faults, when all is well and none is on."""
         self._roles: dict[str, str] = {}
         self._looks = 0
         self._begun_ns = setting.clock.monotonic_ns()
@@ -161,6 +163,8 @@ class Nemesis:
             return probe.healthy()
 
         fine = await until(healthy, HEALTHY_TIMEOUT_S) if patient else probe.healthy()
+        if fine and not self.active and self.on_healthy is not None:
+            await self.on_healthy()
         leader = probe.leader()
         followers = sorted(node for node in self._setting.cluster.nodes if node != leader)
         self._looks += 1

@@ -38,6 +38,8 @@ HELD_S, HELD_LONG_S, LONG_EVERY = 0.002, 0.5, 40
 one queue are seen, and a consumer is killed amid its work."""
 LADDER_FROM = 3
 """The level of what is refused for the first time, where the listener names none."""
+ASKED_LEVELS = (1, 2, 5)
+"""The levels that listeners name in turn: brokers that take another one are too early or late."""
 PERSIST_OFFSET_MS = 1_000
 REBALANCE_MS = 5_000
 
@@ -131,8 +133,9 @@ class Witnessed:
         self.again += sum(message.reconsume_times > 0 for message in messages)
         if not self._refuses(messages):
             return ConsumeStatus.CONSUME_SUCCESS
-        # Whoever refuses for good climbs the ladder, the others choose the first level.
-        context.delay_level = 0 if self._spec.refuse_every else 1
+        # Whoever refuses for good climbs the ladder, the others name a level, each time another.
+        asked = ASKED_LEVELS[self._refusals % len(ASKED_LEVELS)]
+        context.delay_level = 0 if self._spec.refuse_every else asked
         context.suspend_ms = ORDER_SUSPEND_MS
         for message in messages:
             self._record_refusal(message, context.delay_level)

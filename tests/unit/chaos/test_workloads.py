@@ -1,6 +1,7 @@
 """Workloads of every kind: who works, and what the history gets of waiting, order and refusals."""
 
 import asyncio
+import contextlib
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -145,6 +146,22 @@ def test_what_is_refused_for_good_climbs_the_ladder():
         (nack,) = notes.of("acks")
         assert (nack["kind"], nack["reconsume"], nack["delay_ms"]) == ("nack", times, wait_ms)
         assert nack["msg_key"] == make_key(1, 3)
+
+
+def test_who_refuses_once_names_another_level_each_time():
+    spec = msgspec.structs.replace(SPEC, fail_every=1, delays_ms=DELAYS_MS)
+    notes, levels = Notes(), []
+    seen = Witnessed(spec, notes, SystemClock())  # type: ignore[arg-type]
+    for number in range(4):
+        context = ConsumeContext(QUEUE)
+        with contextlib.suppress(consumer.ListenerFailedError):
+            asyncio.run(seen.listen([message(number)], context))
+        levels.append(context.delay_level)
+    assert levels == [1, 2, 5, 1]
+    waits_ms = [nack["delay_ms"] for nack in notes.of("acks")]
+    assert waits_ms == [DELAYS_MS[level - 1] for level in levels]
+    usual_ms = DELAYS_MS[consumer.LADDER_FROM - 1]
+    assert max(waits_ms) > usual_ms, "a broker that takes the usual level is too early"
 
 
 def test_orderly_call_takes_a_moment_and_waits_as_it_says():
