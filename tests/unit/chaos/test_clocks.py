@@ -38,7 +38,7 @@ def test_small_tolerance_hides_no_violation(name, tmp_path):
     check, verdict, spoil = VIOLATIONS[name]
     small = declared(spoil, 1)
     found = check_history(load_history(write_minimal(small, tmp_path)))
-    if name in {"overtaken", "overtaken by an unknown one", "two calls at once"}:  # they are 1 ns apart
+    if name in {"overtaken", "overtaken by an unknown one", "two calls at once"}:  # 1 ns apart
         assert told(found) == set()
     else:
         assert (told(found), found.results[check].verdict) == ({check}, verdict), found.reasons

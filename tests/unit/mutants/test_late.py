@@ -6,6 +6,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,7 @@ def every_queue_has_a_reader() -> bool:
         member: Any = SimpleNamespace(
             local=None, options=options, client_id=client_id, _group_members=members
         )
+        member._ask_any = partial(GroupMember._ask_any, member)
         return asyncio.run(GroupMember._share(member, queues))
 
     return sorted(queue for one in ids for queue in share(one)) == queues
