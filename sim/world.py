@@ -49,6 +49,7 @@ from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
 from sim.oracles.refusing import Refusing
 from sim.oracles.saved_tables import SavedTables
+from sim.oracles.shares import Looks
 from sim.oracles.watch import Watch
 from sim.oracles.wire import Listeners
 from sim.oracles.woken import Woken
@@ -61,7 +62,7 @@ from sim.validators import ALONE_NAME, Validators
 from sim.workload import draw_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from chaos.history.segment import EntryRow
     from dledger.core.messages import Message
@@ -301,6 +302,8 @@ class World(Machines):
             self.start(name)
         plan_crashes(self)
         edging.slow_files(self)
+        if layout.alone:
+            Looks(self.at, lambda: self.loop.now_ns, self._running_alone, self.findings).look()
 
     # Processes
 
@@ -386,6 +389,12 @@ class World(Machines):
         self.check_units(name)
         if ending == RESET:
             self.health.gone[name] = self.loop.now_ns
+
+    def _running_alone(self) -> Iterator[tuple[str, BrokerController]]:
+        """Yield the broker outside the group while it serves."""
+        for name in self.layout.alone:
+            if self.hosts[name].alive and name in self._started:
+                yield name, self.controllers[name]
 
     def _check_started(self, controller: BrokerController) -> None:
         if self.alone_log is None:

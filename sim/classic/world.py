@@ -142,9 +142,8 @@ class ClassicWorld(PlainWorld):
         """Look at what no event tells, again and again."""
         try:
             self.tables.look()
-            for broker in self.pair.brokers.values():
-                if broker.is_up and broker.running._started:
-                    check_shares(broker.name, broker.running)
+            for name, running in self.pair.running():
+                check_shares(name, running)
         except Violation as found:
             self.findings.report(found)
         self.at(self.loop.now_ns + LOOK_MS * NS_PER_MS, self.look)

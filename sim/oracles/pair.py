@@ -17,7 +17,7 @@ from sim.oracles.holders import Holders
 from store.plain import PlainLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.controller import BrokerController
     from sim.disk import SimDisk
@@ -263,6 +263,12 @@ class Pair(Holders[Broker]):
         return -1 if self.may_flush_late else broker.lost_power_ns - FLUSHED_NS
 
     # Looks
+
+    def running(self) -> Iterator[tuple[str, BrokerController]]:
+        """Yield the brokers that serve."""
+        for broker in self.brokers.values():
+            if broker.is_up and broker.running._started:
+                yield broker.name, broker.running
 
     @guarded
     def _look(self, broker: Broker) -> None:

@@ -19,10 +19,10 @@ import msgspec
 from broker.groups.client_registry import MEMBER_BYTES, weight_of
 from broker.state.consumer_offset import room_of
 from dledger.peers.rpc import TcpTransport
-from sim.oracles.base import Violation
+from sim.oracles.base import Findings, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from broker.controller import BrokerController
     from broker.fair_share import FairShare
@@ -37,6 +37,39 @@ PEERS: Final = "A43 connection of a peer that is gone is kept"
 CLAIMED: Final = "A41 claim of a member that is gone"
 
 Held = Counter[str | int]
+
+LOOK_NS: Final = 100_000_000
+"""How often brokers are looked at that no tick of a leader looks at."""
+
+
+class Looks:
+    """Looks at brokers without a Raft group, again and again.
+
+    Args:
+        at: does something at a virtual time.
+        brokers: those that run and have started, by name.
+    """
+
+    def __init__(
+        self,
+        at: Callable[[int, Callable[[], object]], None],
+        now_ns: Callable[[], int],
+        brokers: Callable[[], Iterable[tuple[str, BrokerController]]],
+        findings: Findings,
+    ) -> None:
+        self._at = at
+        self._now_ns = now_ns
+        self._brokers = brokers
+        self._findings = findings
+
+    def look(self) -> None:
+        """Look at all, now and from now on."""
+        try:
+            for name, controller in self._brokers():
+                check_shares(name, controller)
+        except Violation as found:
+            self._findings.report(found)
+        self._at(self._now_ns() + LOOK_NS, self.look)
 
 
 def look_at_shares(replica: Replica) -> None:

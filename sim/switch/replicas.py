@@ -20,6 +20,7 @@ from sim.switch.replica import NONE, Replica
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from broker.controller import BrokerController
     from broker.switch.broker import SwitchingBroker
     from namesrv.controller.state import Group
     from sim.context import Process
@@ -309,6 +310,12 @@ class Replicas(Holders[Replica]):
             self.tables.on_counted(position, row)
 
     # Who has what
+
+    def running(self) -> Iterator[tuple[str, BrokerController]]:
+        """Yield the brokers that serve in some role."""
+        for broker in self.brokers.values():
+            if broker.is_up and broker.running._started:
+                yield broker.name, broker.running
 
     def members(self, group: Group | None = None) -> Iterator[Replica]:
         """Yield the in-sync replicas by the last decision whose disks are whole."""

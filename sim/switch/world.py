@@ -15,6 +15,7 @@ from namesrv.server import NameServer
 from sim.classic.plain_world import PlainWorld
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT
+from sim.oracles.shares import Looks
 from sim.oracles.wire import Tap
 from sim.switch.answers import ReplicaEnd
 from sim.switch.decisions import Decisions
@@ -117,6 +118,11 @@ class SwitchWorld(PlainWorld):
         super().wipe(name)
 
     # The life of the run
+
+    def start_all(self) -> None:
+        """Start every machine, and begin to look."""
+        super().start_all()
+        Looks(self.at, lambda: self.loop.now_ns, self.replicas.running, self.findings).look()
 
     def on_applied(self, host: str, machine: Machine, command: Command, outcome: Outcome) -> None:
         """A controller has applied a command."""

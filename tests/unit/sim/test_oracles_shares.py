@@ -17,8 +17,16 @@ from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.queue_lock import QueueLockTable
 from broker.transactions.halves import Half
 from broker.transactions.table import HalfTable
-from sim.oracles.base import Violation
-from sim.oracles.shares import CLAIMED, COUNTED, PEERS, check_peers, look_at_shares
+from sim.oracles.base import Findings, Violation
+from sim.oracles.shares import (
+    CLAIMED,
+    COUNTED,
+    LOOK_NS,
+    PEERS,
+    Looks,
+    check_peers,
+    look_at_shares,
+)
 
 GROUP = "g"
 QUEUE = ClaimedQueue(GROUP, "orders", 0)
@@ -86,6 +94,18 @@ def test_what_is_counted_twice_is_found(share):
     one = broker()
     share(one).take(GROUP, 1)
     assert look(one) == COUNTED
+
+
+def test_a_broker_without_a_group_is_looked_at_again_and_again():
+    one, findings, due = broker(), Findings(), []
+    looks = Looks(lambda *call: due.append(call), lambda: 7, lambda: [("b0", one)], findings)
+    looks.look()
+    assert [when for when, _ in due] == [7 + LOOK_NS]
+    assert findings.first is None
+    one.tables.offsets.room.take(GROUP, 1)
+    due[-1][1]()
+    assert findings.first.oracle == COUNTED
+    assert len(due) == 2
 
 
 def test_a_claim_is_of_a_member(monkeypatch):
