@@ -99,11 +99,13 @@ SHOWN: Final = frozenset({
     "client-orderly-retry-skips", "client-retried-on-another-queue",
     "client-revoked-queue-pulled", "client-sets-host-bits", "client-tx-failed-listener-commits",
     "copy-unknown-to-followers", "delivery-a-level-early", "delivery-known-to-its-leader",
-    "half-unknown-to-followers", "local-offsets-not-written",
+    "given-away-and-handed-out", "half-unknown-to-followers", "local-offsets-not-written",
+    "no-retries-is-no-limit",
     "offset-put-during-a-write-lost", "offsets-of-nothing",
     "older-route-believed", "questions-not-counted",
     "questions-of-another-term-awaited", "queue-end-one-short", "refused-amid-a-hand-over",
-    "reply-to-a-connection-that-is-gone", "retry-forgets-its-topic", "retry-never-dead",
+    "renewal-of-no-locks", "reply-to-a-connection-that-is-gone", "retry-forgets-its-topic",
+    "retry-never-dead",
     "selected-anew-for-each-try", "stamps-fall-as-a-clock-leaps",
 })  # fmt: skip
 """Of the bugs that tests find: those that the simulator finds as well."""

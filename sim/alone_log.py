@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sim.edging import lease_ms
 from sim.layout import ALONE_HOST
 from sim.oracles.copies import Files
 from sim.oracles.delays import Delays, levels_of
+from sim.oracles.plain_tables import PlainTables
 from sim.oracles.plain_truth import PlainFollower, PlainTruth
 from sim.oracles.transactions import Transactions
 from sim.workload import PAY_TOPIC
@@ -67,6 +69,11 @@ class AloneLog:
         """Until when what comes due is waited for, in the end."""
         files = Files(world.disk(ALONE_HOST), world.layout.alone_log().segment_bytes)
         self._follower = PlainFollower(files, self._make)
+        clock = world.hosts[ALONE_HOST].clock
+        self._tables = PlainTables(ALONE_HOST, lambda: self.truth, clock.monotonic_ms)
+        self._tables.lease_ms = lease_ms(world.plan)
+        self._serves: BrokerController | None = None
+        self._begin = 0
 
     @property
     def truth(self) -> PlainTruth:
@@ -79,7 +86,18 @@ class AloneLog:
         assert isinstance(log, PlainLog)
         if self._world.plan.workload.delayed is not None:
             self._save_sooner(controller)
-        return self._follower.follow(log)
+        follow = self._follower.follow(log)
+        self._tables.begin()
+        self._serves = None
+
+        def after_event() -> None:
+            follow()
+            if controller._started:
+                self._serves, self._begin = controller, log.first_position
+            if self.judged is not None:
+                self._tables.look(controller)
+
+        return after_event
 
     def _save_sooner(self, controller: BrokerController) -> None:
         """Have tables written as often as queues: they may be ahead of a log that loses its end."""
@@ -105,6 +123,16 @@ class AloneLog:
     def end_of(self, queue: tuple[str, int]) -> int:
         """Return where a queue ends."""
         return len(self.truth.queues.get(queue, ()))
+
+    @property
+    def first_position(self) -> int:
+        """Return where it begins."""
+        return self._begin
+
+    @property
+    def judged(self) -> BrokerController | None:
+        """Return the broker that serves, None where its log has lost its end, or nothing runs."""
+        return None if self.ends_lost else self._serves
 
     @property
     def ends_lost(self) -> int:

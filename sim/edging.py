@@ -44,8 +44,9 @@ def edges_of(plan: Plan) -> Edges | None:
 
 def lease_ms(plan: Plan) -> int:
     """Return how long a lock of a queue holds in a run."""
-    edges = edges_of(plan)
-    return LEASE_MS if edges is None else edges.lease_ms or LEASE_MS
+    edges, seldom = edges_of(plan), plan.workload.seldom
+    drawn = 0 if edges is None else edges.lease_ms
+    return drawn or (LEASE_MS if seldom is None else seldom.lease_ms or LEASE_MS)
 
 
 def refused_p(plan: Plan) -> float:
@@ -86,12 +87,9 @@ def tell_oracles(world: World) -> None:
 
 def scale_broker(plan: Plan, controller: BrokerController) -> None:
     """Have a broker that is about to start go by them."""
-    edges = edges_of(plan)
-    if edges is None:
-        return
-    tables = controller.tables
+    edges, tables = edges_of(plan), controller.tables
     tables.locks._lease_ms = lease_ms(plan)
-    if edges.silent_ms:
+    if edges is not None and edges.silent_ms:
         tables.consumers._members.expiry_ms = tables.producers._members.expiry_ms = edges.silent_ms
 
 

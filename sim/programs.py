@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
-from sim.edging import scale_member
+from sim.edging import refused_p, scale_member
 from sim.faults.plan import MEMBERS
 from sim.further import FurtherApp, Task
 from sim.kinds import Odd
 from sim.layout import GROUP
 from sim.members import BroadcastApp, MemberApp, OrderlyApp, RetryApp
+from sim.oracles.renewing import Renewing
 from sim.payers import PayApp
 from sim.tools import ToolsApp
 from sim.workload import NOT_OF_PRODUCERS, PAY_GROUP, Kind
@@ -22,12 +23,15 @@ from sim.workload import NOT_OF_PRODUCERS, PAY_GROUP, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ledgermq.client import PushConsumer
     from sim.context import Host
     from sim.disk import SimDisk
     from sim.faults.plan import Plan
+    from sim.health import Health
     from sim.judges import Judges
     from sim.layout import Layout
     from sim.loop import SimLoop
+    from sim.oracles.base import Findings
     from sim.validators import Validators
     from sim.workload import Op
 
@@ -42,6 +46,8 @@ class World(Protocol):
     """Where the programs run; `sim.world.World`."""
 
     plan: Plan
+    findings: Findings
+    health: Health
     layout: Layout
     loop: SimLoop
     hosts: dict[str, Host]
@@ -113,6 +119,19 @@ def _crash(world: World, name: str) -> None:
     world.at(world.loop.now_ns + REBORN_MS * NS_PER_MS, partial(world.start, name))
 
 
+def _follow_locks(world: World, push: PushConsumer) -> None:
+    """Have a member in order go by the lease of the plan, and be judged by that."""
+    scale_member(world.plan, push)
+    if refused_p(world.plan):
+        return  # a renewal is refused, too
+
+    def calm_since_ns() -> int | None:
+        leader = world.leader()
+        return None if leader is None else world.health.calm_since_ns(leader, clients=True)
+
+    Renewing(world.findings, lambda: world.loop.now_ns, calm_since_ns).follow(push)
+
+
 def _member(world: World, name: str) -> MemberApp:
     workload, judges = world.plan.workload, world.judges
     common: Any = (name, world.layout.client_config(name), world.hosts[name], world.validators)
@@ -127,7 +146,7 @@ def _member(world: World, name: str) -> MemberApp:
         assert steps is not None
         assert order is not None
         orderly = OrderlyApp(*common, steps.group, until_ms, settings=steps, oracle=order)
-        orderly.on_made = partial(scale_member, world.plan)
+        orderly.on_made = partial(_follow_locks, world)
         return orderly
     news, broadcast = workload.broadcast, judges.broadcast
     assert news is not None

@@ -44,6 +44,7 @@ from sim.oracles.heeding import Heeding
 from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
+from sim.oracles.plain_saved import judge_alone
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
@@ -152,7 +153,7 @@ class World(Machines):
     def _judge_files(self) -> None:
         """Have what brokers write down of their queues and tables judged as they do so."""
         for name in self.layout.alone:
-            QueueFiles(self.disk(name), self.findings)
+            judge_alone(self.disk(name), self.alone_log, self.findings)
         truth = self.watch.truth
         for name in self._brokers:
             disk, replica = self.disk(name), self.watch.replicas[name]

@@ -79,6 +79,13 @@ class PlainWorld(NoGroup, Machines):
         """Tell whether a broker promises only what it has synced."""
         return self._places.is_synced(name)
 
+    def is_held_up(self, name: str) -> bool:
+        """Tell whether a host stands still, or may wait for its disk."""
+        process = self.hosts[name].process
+        if process is None or not process.alive or process.is_blocked or process.pauses > 0:
+            return True
+        return self.disk(name).is_disturbed
+
     def begin_anew(self, name: str) -> None:
         """Take a log away, as an operator does where it is not its master's any more."""
         self.record.count("begun_anew")

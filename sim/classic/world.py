@@ -22,10 +22,13 @@ from sim.context import CURRENT
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE
 from sim.machines import NS_PER_MS
 from sim.oracles.base import Violation
+from sim.oracles.line_tables import LineTables
 from sim.oracles.pair import Pair, Terms
 from sim.oracles.pair_answers import PairEnd
 from sim.oracles.pair_tables import PairTables
+from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
+from sim.oracles.reporting import Reporting
 from sim.oracles.shares import check_shares
 from sim.oracles.wire import Tap
 
@@ -73,9 +76,12 @@ class ClassicWorld(PlainWorld):
         self.servers: dict[str, NameServer] = {}
         addresses = tuple(self.hosts[name].address for name in names)
         self.tables = PairTables(self.pair, lambda: self.loop.now_ns)
+        self._logged = LineTables(self.pair.book)
+        self._reporting = Reporting(self.is_held_up)
         self._taps = {name: PairEnd(self.pair, self.tables, name, addresses) for name in names}
         for name in names:
-            QueueFiles(self.disk(name), self.findings)
+            ends = partial(ends_copied, self.pair.book, self.pair.brokers[name])
+            QueueFiles(self.disk(name), self.findings, ends)
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`
@@ -135,6 +141,7 @@ class ClassicWorld(PlainWorld):
         look()
         try:
             self.tables.on_event(name)
+            self._logged.on_event(self.pair.brokers[name])
         except Violation as found:
             self.findings.report(found)
 
@@ -142,6 +149,7 @@ class ClassicWorld(PlainWorld):
         """Look at what no event tells, again and again."""
         try:
             self.tables.look()
+            self._reporting.look(self.pair.running())
             for name, running in self.pair.running():
                 check_shares(name, running)
         except Violation as found:

@@ -29,6 +29,7 @@ from sim.faults.moments import (
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import RECIPES, STOPPED
+from sim.faults.seldom import SELDOM, draw_seldom
 from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
@@ -134,7 +135,9 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         )
         edges = draw_edges(rng.split(EDGES), is_busy=_is_busy(workload))
         small = draw_small(rng.split(STREAM))
-        workload = structs.replace(workload, edges=edges, small=small)
+        is_in_order = workload.orderly is not None
+        seldom = draw_seldom(rng.split(SELDOM), is_in_order=is_in_order)
+        workload = structs.replace(workload, edges=edges, small=small, seldom=seldom)
         events = _with_more(rng, workload, events, options, on=on)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):

@@ -15,6 +15,7 @@ from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
 from sim.faults.edges import Edges
 from sim.faults.further import Further
+from sim.faults.seldom import Seldom
 from sim.faults.small import Small
 from sim.faults.strain import Strain
 from sim.faults.switch import Switch
@@ -341,6 +342,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strain: Strain | None = None
     edges: Edges | None = None
     small: Small | None = None
+    seldom: Seldom | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

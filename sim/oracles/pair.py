@@ -68,6 +68,8 @@ class Broker:
         """Since when it waits for slaves that do not."""
         self.lost_power_ns = 0
         self.is_wiped = False
+        self.own_from = 0
+        """From where on it has written its log itself, as the master; its tables may have more."""
 
     @property
     def running(self) -> BrokerController:
@@ -204,6 +206,7 @@ class Pair(Holders[Broker]):
     def _lose(self, broker: Broker, end: int) -> None:
         """A master has lost the end of its log. Errors: `Violation`: it may not."""
         left = self.book.fork(end)
+        broker.own_from = max(broker.own_from, end)
         if broker.is_wiped:
             self._judge_lost(left, end, self._kept_ns(broker))
             return
@@ -227,6 +230,7 @@ class Pair(Holders[Broker]):
         """An operator makes a slave the master, whose log is whole and the longest."""
         copy = self.brokers[name].copy
         left = self.book.take_up(copy)
+        self.brokers[name].own_from = copy.end
         self._count("switches")
         self._judge_lost(left, copy.end, self._now_ns() if self.terms.is_sync else -1)
         copy.is_damaged = False

@@ -43,13 +43,19 @@ class PlainTruth(Truth):
         """Take the next record. Errors: `Violation`."""
         index, size = len(self.committed), ENTRY_HEADER_BYTES + len(record)
         begin = place - ENTRY_HEADER_BYTES
-        data = _header(MAGIC, size, index, TERM, begin, 0, 0, 0, len(record)) + record
+        data = entry_of(index, place, record)
         self.records[place], self.end = record, place + len(record)
         row = next(entry_rows(data, begin), None)
         if row is not None:
             self.rows[index, TERM] = row
             self._read_record((index, TERM), row.type, data)
         self.commit(index, Mark(TERM, begin, size, 0), TERM)
+
+
+def entry_of(index: int, place: int, record: bytes) -> bytes:
+    """Return the entry of a group's log that a record would be."""
+    size, begin = ENTRY_HEADER_BYTES + len(record), place - ENTRY_HEADER_BYTES
+    return _header(MAGIC, size, index, TERM, begin, 0, 0, 0, len(record)) + record
 
 
 class PlainFollower:

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.table_text import documents_of
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.model import Model
 from sim.oracles.tables import LARGE, difference
@@ -84,12 +85,22 @@ class SavedTables:
 
     def _rows(self, directory: str, file: str, member: str) -> dict[str, Any]:
         rows: dict[str, Any] = {}
-        for document in documents_of(bytes(self._disk.look(f"{directory}/{file}.json"))):
-            for key, value in json.loads(bytes(document))[member].items():
+        path = f"{directory}/{file}.json"
+        try:
+            documents = list(documents_of(bytes(self._disk.look(path))))
+        except RemoteProtocolError as error:
+            text = f"{self._disk.host} has a {path} that nobody can read: {error}"
+            raise Violation(self.name, text, node=self._disk.host) from error
+        for document in documents:
+            for key, value in self._decode(bytes(document))[member].items():
                 known = rows.setdefault(key, value)
                 if known is not value:
                     known.update(value)
         return rows
+
+    def _decode(self, document: bytes) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads(document)
+        return read
 
     def _say(self, index: int, what: str, saved: dict[Any, Any], model: dict[Any, Any]) -> None:
         if saved != model:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 COUNTED: Final = "A39 share counted otherwise than held"
 PEERS: Final = "A43 connection of a peer that is gone is kept"
 CLAIMED: Final = "A41 claim of a member that is gone"
+OPEN: Final = "A39 room of a log open after a stall"
 
 Held = Counter[str | int]
 
@@ -97,6 +98,7 @@ def check_shares(name: str, controller: BrokerController) -> None:
     for what, share, held in shares:
         _compare(name, what, share, held)
     _check_claims(name, claims, tables.consumers)
+    _check_room(name, controller)
 
 
 def check_peers(name: str, transport: TcpTransport) -> None:
@@ -108,6 +110,14 @@ def check_peers(name: str, transport: TcpTransport) -> None:
         if one.is_connected and one._transport is None:
             text = f"{name} has a connection of {one.sender or 'nobody known'} from {one.remote}"
             raise Violation(PEERS, f"{text}, which has ended", node=name)
+
+
+def _check_room(name: str, controller: BrokerController) -> None:
+    """A log that has committed all it has does not stand still: its room counts again."""
+    room = controller._room
+    if room._is_stalled and not room.used:
+        text = f"{name} has committed all, and lets large messages in as if nothing went on"
+        raise Violation(OPEN, text, node=name)
 
 
 def _compare(name: str, what: str, share: FairShare, held: Mapping[Any, int]) -> None:

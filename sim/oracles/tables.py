@@ -10,12 +10,13 @@ from when it applied it).
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sim.oracles.base import Violation
 from sim.oracles.model import Model, covers
 
 if TYPE_CHECKING:
+    from broker.controller import BrokerController
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
 
@@ -32,6 +33,17 @@ LARGE_STEP: Final = 50
 DIFFERENCE_CHARS: Final = 500
 
 Rows = tuple[dict[Any, Any], ...]
+
+
+class Judged(Protocol):
+    """A broker whose tables are compared; see `sim.oracles.replica.Replica`."""
+
+    name: str
+    controller: BrokerController
+
+    def now_ms(self) -> int:
+        """Return the time by the monotonic clock of its machine."""
+        ...
 
 
 class Tables:
@@ -99,9 +111,9 @@ class Tables:
         if model is not None:
             self._compare(replica, model)
 
-    def _compare(self, replica: Replica, model: Model) -> None:
+    def _compare(self, replica: Judged, model: Model) -> None:
         state = replica.controller.tables
-        topics, groups = _own_topics(state), state.groups._groups
+        topics, groups = own_topics(state), state.groups._groups
         self._check_rows(replica, "topic", topics, model.topics, extra=False)
         self._check_rows(replica, "group", groups, model.groups, extra=True)
         self._check_version(replica, "topics", state.topics.data_version, model.topic_version)
@@ -109,16 +121,16 @@ class Tables:
         offsets = {key: queues for key, queues in state.offsets._applied.items() if queues}
         if offsets != model.offsets:
             self._report(replica, f"offsets: {difference((offsets,), (model.offsets,))}")
-        progress = _progress(replica)
+        progress = progress_of(replica.controller)
         if progress != model.delivered:
             self._report(replica, f"delayed: {difference((progress,), (model.delivered,))}")
-        halves = _halves(replica)
+        halves = halves_of(replica.controller)
         if halves != model.halves:
             self._report(replica, f"open halves: {difference((halves,), (model.halves,))}")
         self._check_locks(replica, state.locks, model)
 
     def _check_rows(
-        self, replica: Replica, what: str, rows: dict[str, Any], stated: dict[str, Any], *,
+        self, replica: Judged, what: str, rows: dict[str, Any], stated: dict[str, Any], *,
         extra: bool,
     ) -> None:  # fmt: skip
         """Compare rows; ``extra``: the replica may have some that the log does not make."""
@@ -132,14 +144,14 @@ class Tables:
             )
 
     def _check_version(
-        self, replica: Replica, what: str, version: Any, stated: tuple[int, int]  # noqa: ANN401  # a private kind
+        self, replica: Judged, what: str, version: Any, stated: tuple[int, int]  # noqa: ANN401  # a private kind
     ) -> None:  # fmt: skip
         """The counter counts twice what is applied anew after a crash; its time does not."""
         is_time = version.timestamp == stated[0] or not stated[1]
         if version.counter < stated[1] or not is_time:
             self._report(replica, f"version of {what} is {version}, the log says {stated}")
 
-    def _check_locks(self, replica: Replica, locks: Any, model: Model) -> None:  # noqa: ANN401  # a private kind
+    def _check_locks(self, replica: Judged, locks: Any, model: Model) -> None:  # noqa: ANN401  # a private kind
         now_ns = self._truth.now_ns()
         leases, now_ms = locks._leases, replica.now_ms()
         for key, lease in leases.items():
@@ -162,15 +174,15 @@ class Tables:
     def _compare_replicas(self, replica: Replica, count: int) -> None:
         state = replica.controller.tables
         applied = {key: dict(queues) for key, queues in state.offsets._applied.items()}
-        groups, progress = dict(state.groups._groups), _progress(replica)
-        now: Rows = (_own_topics(state), groups, applied, progress, _halves(replica))
+        groups, progress = dict(state.groups._groups), progress_of(replica.controller)
+        now: Rows = (own_topics(state), groups, applied, progress, halves_of(replica.controller))
         name, known = self._shown.setdefault(count, (replica.name, now))
         if known != now:
             self._report(
                 replica, f"{name} applied the same {count} records: {difference(now, known)}"
             )
 
-    def _report(self, replica: Replica, text: str) -> None:
+    def _report(self, replica: Judged, text: str) -> None:
         raise Violation(self.name, f"{replica.name}: {text}"[:DIFFERENCE_CHARS], node=replica.name)
 
 
@@ -185,19 +197,20 @@ def difference(now: Rows, known: Rows) -> str:
     return "; ".join(parts)[:DIFFERENCE_CHARS]
 
 
-def _own_topics(state: Any) -> dict[str, Any]:  # noqa: ANN401  # the tables of a broker
+def own_topics(state: Any) -> dict[str, Any]:  # noqa: ANN401  # the tables of a broker
+    """Return the topics that somebody has made."""
     own = state.topics._system
     return {name: config for name, config in state.topics.configs().items() if name not in own}
 
 
-def _progress(replica: Replica) -> dict[int, int]:
-    """Return how far each level of delayed messages is delivered, as a replica has it."""
-    return dict(replica.controller._services.delays.progress._offsets)
+def progress_of(controller: BrokerController) -> dict[int, int]:
+    """Return how far each level of delayed messages is delivered, as a broker has it."""
+    return dict(controller._services.delays.progress._offsets)
 
 
-def _halves(replica: Replica) -> dict[int, int]:
-    """Return the open halves that a replica has, and how often was asked for each."""
-    rows = replica.controller._processors.transactions.table.rows
+def halves_of(controller: BrokerController) -> dict[int, int]:
+    """Return the open halves that a broker has, and how often was asked for each."""
+    rows = controller._processors.transactions.table.rows
     return {half.offset: half.asked for half in rows} if len(rows) else {}
 
 

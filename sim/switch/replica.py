@@ -82,6 +82,11 @@ class Replica:
         return self.switching is not None and isinstance(self.switching.role, AsMaster)
 
     @property
+    def own_from(self) -> int:
+        """Where the epoch begins of which it is the master; its tables may have more before it."""
+        return 0 if self.line is None else self.line.starts[-1][1]
+
+    @property
     def is_following(self) -> bool:
         """Whether it follows a master whose log it has found to be its own."""
         mode = None if self.controller is None else self.controller.mode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.classic.plain_run import PlainRun
+from sim.oracles.reporting import Reporting
 from sim.stepping import run_audit, run_until
 from sim.switch.auditor import SwitchAuditor
 from sim.switch.guard import SwitchGuard
@@ -34,10 +35,12 @@ class SwitchRun(PlainRun):
         world.start_all()
         nemesis.start()
         leading = Leading(world, nemesis.touched_ms)
+        reporting = Reporting(world.is_held_up)
 
         def look() -> None:
             world.tables.look()
             leading.look()
+            reporting.look(world.replicas.running())
 
         run_until(world, world.plan.options.safety_ms, look)
         nemesis.heal_all()

@@ -7,6 +7,7 @@ broker comes back as a replica that nobody knows.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.switch.broker import SwitchingBroker
@@ -15,6 +16,10 @@ from namesrv.server import NameServer
 from sim.classic.plain_world import PlainWorld
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT
+from sim.oracles.base import Violation
+from sim.oracles.line_tables import LineTables
+from sim.oracles.plain_saved import ends_copied
+from sim.oracles.queue_files import QueueFiles
 from sim.oracles.shares import Looks
 from sim.oracles.wire import Tap
 from sim.switch.answers import ReplicaEnd
@@ -25,6 +30,8 @@ from sim.switch.replicas import Replicas
 from sim.switch.tables import SwitchTables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from namesrv.controller.commands import Command, Outcome
     from namesrv.controller.machine import Machine
     from namesrv.controller.node import Controller
@@ -64,8 +71,12 @@ class SwitchWorld(PlainWorld):
         for name in names:
             self._lease.follow(self.hosts[name].address, name)
         self.tables = self.replicas.tables = SwitchTables(self.replicas, lambda: self.loop.now_ns)
+        self._logged = LineTables(self.replicas.book)
         self.controllers: dict[str, ControllerServer] = {}
         """By host, that of its process, or of the last one."""
+        for name in names:
+            ends = partial(ends_copied, self.replicas.book, self.replicas.brokers[name])
+            QueueFiles(self.disk(name), self.findings, ends)
         self._taps = {name: ReplicaEnd(self.replicas, self.tables, name) for name in names}
         self.network.on_connected = self._listen
 
@@ -145,12 +156,21 @@ class SwitchWorld(PlainWorld):
             clock=host.clock,
             rng=host.rng.split(f"life{host.incarnation}"),
         )
-        process.after_event = self.replicas.begin(name, broker, process)
+        after_event = self.replicas.begin(name, broker, process)
+        process.after_event = partial(self._after_event, name, after_event)
         try:
             await broker.start()
             await self.loop.create_future()
         except asyncio.CancelledError:
             await broker.stop()
+
+    def _after_event(self, name: str, look: Callable[[], None]) -> None:
+        """Look at a broker after each of its events."""
+        look()
+        try:
+            self._logged.on_event(self.replicas.brokers[name])
+        except Violation as found:
+            self.findings.report(found)
 
     async def _namesrv(self, name: str) -> None:
         host, disk = self.hosts[name], self.disk(name)

@@ -7,7 +7,7 @@ of a mode's own plans in `test_no_oracle_finds_anything`.
 import pytest
 
 from mutants.modes import SHOWN_BY
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from sim.campaign import run_seed
 from sim.faults.classic_draw import draw_classic
@@ -31,6 +31,8 @@ KNOWN = (
     (BY_TESTS["ha-resumed-at-the-end"], None, 3, "liveness"),
     (BY_TESTS["ha-slave-silent-to-its-readers"], None, 5, "A41 not read at a slave"),
     (BY_TESTS["slave-not-asked-while-the-master-is-gone"], None, 7, "A41 not read at a slave"),
+    (ALL["offsets-not-replicated"], SYNC, 1, "A39 tables differ from the log"),
+    (BY_TESTS["report-a-look-late"], SYNC, 2, "A41 slave that reports late"),
 )
 """Planted bug, mode (None: the seed's own), seed, oracle."""
 

@@ -12,7 +12,7 @@ from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.remoting.protocol.errors import ConnectionLost
 from ledgermq.remoting.protocol.headers import Claim
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from sim.loop import SimLoop
 from tests.unit.client.test_process_queue import message
@@ -264,7 +264,7 @@ async def handed_out_of_what_waits():
 
 def test_what_waits_of_a_queue_that_is_given_away_is_not_handed_out():
     assert run(handed_out_of_what_waits()) == [0]
-    with planted(BY_TESTS["given-away-and-handed-out"]):
+    with planted(ALL["given-away-and-handed-out"]):
         assert run(handed_out_of_what_waits()) == [0, 1, 2]
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.queue_locks import LOOK_MS, VALID_MS, QueueLocks
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from sim.loop import SimLoop
 
@@ -40,5 +40,5 @@ async def held_after(ms):
 def test_a_lock_outlives_the_time_for_which_one_request_counts():
     long_ms = 3 * VALID_MS + 2 * LOOK_MS
     assert SimLoop().run_until_complete(held_after(long_ms)) == (QUEUES, [])
-    with planted(BY_TESTS["renewal-of-no-locks"]):
+    with planted(ALL["renewal-of-no-locks"]):
         assert SimLoop().run_until_complete(held_after(long_ms)) == ([], QUEUES)

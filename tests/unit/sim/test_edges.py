@@ -53,7 +53,8 @@ def test_plans_without_edges_have_none_of_it():
     for plan in usual:
         world = World(plan)
         assert world.layout.tools == ()
-        assert world.watch.tables.lease_ms == LEASE_MS == lease_ms(plan)
+        if plan.workload.seldom is None:
+            assert world.watch.tables.lease_ms == LEASE_MS == lease_ms(plan)
 
 
 def moments(name):

@@ -58,7 +58,8 @@ def broker():
     )  # fmt: skip
     processors = SimpleNamespace(transactions=SimpleNamespace(table=halves))
     node = SimpleNamespace(_transport=None)
-    return SimpleNamespace(tables=tables, _processors=processors, node=node)
+    room = SimpleNamespace(_is_stalled=False, used=0)
+    return SimpleNamespace(tables=tables, _processors=processors, node=node, _room=room)
 
 
 def look(controller):
