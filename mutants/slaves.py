@@ -90,7 +90,7 @@ SLAVES: Final = (
         " master.",
         source="RocketMQ SlaveSynchronize.syncConsumerOffset: putAll().",
         plant=patch(
-            "broker.state.own_offsets:OwnOffsets.compare",
+            "broker.state.own_offsets:OwnOffsets._compare_key",
             (
                 "if own is not None and is_as_before and _is_news(own, base, now):",
                 "if False:",
@@ -125,7 +125,8 @@ SLAVES: Final = (
             "broker.slave_sync.service:SlaveSync.follow",
             (
                 "self._wait_with(addr, told)",
-                "self._wait_with(addr, told); self._own.compare(told.offsets)",
+                "self._wait_with(addr, told);"
+                " await in_turns(self._own.compare_steps(told.offsets))",
             ),
         ),
     ),
@@ -134,7 +135,7 @@ SLAVES: Final = (
         breaks="A slave gives its master an offset back though the group was moved there since.",
         source="RocketMQ ResetOffsetByTime: who moves a group has the last word.",
         plant=patch(
-            "broker.state.own_offsets:OwnOffsets.compare",
+            "broker.state.own_offsets:OwnOffsets._compare_key",
             ("is_as_before = now in {base, given, None}", "is_as_before = True"),
         ),
     ),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from broker.state.own_offsets import OwnOffsets
 
 PERIOD_MS: Final = 1_000
+FORGOTTEN_PER_TICK: Final = 2_000
+"""Topics and groups: a turn of the loop takes a few milliseconds for them."""
 
 
 class OwnOffsetsTakeover(LeaderService):
@@ -44,4 +46,4 @@ class OwnOffsetsTakeover(LeaderService):
 
     def tick(self) -> None:
         """See `OwnOffsets.forget_settled`."""
-        self._own.forget_settled()
+        self._own.forget_settled(FORGOTTEN_PER_TICK)

@@ -196,7 +196,7 @@ class SlaveSync:
         away while its offsets still wait for the log.
         """
         if self._is_followed(addr):
-            due = self._own.compare(told.offsets)
+            due = await in_turns(self._own.compare_steps(told.offsets))
             may_go_on = partial(self._is_followed, addr)
             await give_back(self._client, addr, due, may_go_on, self._own.note_given)
 

@@ -16,7 +16,8 @@ take its place.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -26,13 +27,18 @@ from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.limits import Int64  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from broker.state.consumer_offset import ConsumerOffsetTable, OffsetMap
     from broker.state.table import Gauge
 
 
 _log = logging.getLogger(__name__)
+
+ROWS_PER_STEP: Final = 500
+"""Compared in one turn of the loop."""
+ROWS_OF_A_WEIGHT: Final = 8
+"""So many offsets of one topic and group are as much work as an ordinary row of a text."""
 
 
 class OwnOffset(NamedTuple):
@@ -83,31 +89,46 @@ class OwnOffsets(ReplicatedTable):
             self.changes += 1
         return True
 
-    def compare(self, told: OffsetMap) -> list[OwnOffset]:
-        """Forget what the master has by now or knows better; return what it should be given."""
+    def compare_steps(self, told: OffsetMap) -> Generator[None, None, list[OwnOffset]]:
+        """Forget what the master has by now or knows better; return what it should be given.
+
+        Groups commit between two steps.
+        """
         due: list[OwnOffset] = []
         behind: list[OwnOffset] = []
-        for key, bases in list(self._bases.items()):
-            said = told.get(key, {})
-            topic, _, group = key.rpartition("@")
-            for queue_id, base in list(bases.items()):
-                own = self._offsets.pending_offset(key, queue_id)
-                now, given = said.get(queue_id), self._given.get((key, queue_id), base)
-                is_as_before = now in {base, given, None}
-                if own is not None and is_as_before and _is_news(own, base, now):
-                    due.append(OwnOffset(topic, group, queue_id, own, now))
-                    continue
-                if own is not None and now is not None and own < now:
-                    behind.append(OwnOffset(topic, group, queue_id, own, now))
-                self._offsets.drop(key, queue_id)
-                del bases[queue_id]
-                self._given.pop((key, queue_id), None)
-                self.changes += 1
-            if not bases:
-                del self._bases[key]
+        looked_at = 0
+        for key in list(self._bases):
+            bases = self._bases.get(key, {})
+            looked_at += 1 + len(bases)
+            if looked_at >= ROWS_PER_STEP:
+                looked_at = 0
+                yield
+            self._compare_key(key, told.get(key, {}), due, behind)
         if behind:
             _log.info("event=offsets_behind_the_masters count=%d first=%s", len(behind), behind[0])
         return due
+
+    def _compare_key(
+        self, key: str, said: Mapping[int, int], due: list[OwnOffset], behind: list[OwnOffset]
+    ) -> None:
+        """Add to ``due`` what the master should be given of one topic and group."""
+        bases = self._bases.get(key, {})
+        topic, _, group = key.rpartition("@")
+        for queue_id, base in list(bases.items()):
+            own = self._offsets.pending_offset(key, queue_id)
+            now, given = said.get(queue_id), self._given.get((key, queue_id), base)
+            is_as_before = now in {base, given, None}
+            if own is not None and is_as_before and _is_news(own, base, now):
+                due.append(OwnOffset(topic, group, queue_id, own, now))
+                continue
+            if own is not None and now is not None and own < now:
+                behind.append(OwnOffset(topic, group, queue_id, own, now))
+            self._offsets.drop(key, queue_id)
+            del bases[queue_id]
+            self._given.pop((key, queue_id), None)
+            self.changes += 1
+        if not bases:
+            self._bases.pop(key, None)
 
     def note_given(self, one: OwnOffset) -> None:
         """Take that the master has taken one: that it says so from now on is nobody else's word.
@@ -140,19 +161,22 @@ class OwnOffsets(ReplicatedTable):
                     group, topic, queue_id, own, end,
                 )  # fmt: skip
 
-    def forget_settled(self) -> None:
+    def forget_settled(self, count_max: int | None = None) -> None:
         """Forget what is replicated, or was taken away; of the master, again and again.
 
         What is in the file would come back at a start, once the offset is again what it was.
+        ``count_max``: so many topics and groups are looked at; those that stay come behind all
+        others then.
         """
-        for key, bases in list(self._bases.items()):
+        for key in list(islice(self._bases, count_max)):
+            bases = self._bases.pop(key)
             for queue_id in list(bases):
                 if self._offsets.pending_offset(key, queue_id) is None:
                     del bases[queue_id]
                     self._given.pop((key, queue_id), None)
                     self.changes += 1
-            if not bases:
-                del self._bases[key]
+            if bases:
+                self._bases[key] = bases
 
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`; the log does not contain it."""
@@ -163,14 +187,21 @@ class OwnOffsets(ReplicatedTable):
         return ()
 
     def snapshot_steps(self) -> Iterator[bytes]:
-        """Return the parts of ``slaveOffset.json`` as it is now."""
-        rows = {}
-        for key, bases in self._bases.items():
-            pending = {number: self._offsets.pending_offset(key, number) for number in bases}
-            rows[key] = {
-                number: (own, bases[number]) for number, own in pending.items() if own is not None
-            }
-        return text_in_steps(lambda part: _Saved(dict(part)), rows.items())
+        """Return the parts of ``slaveOffset.json``, each row as it is when its turn has come.
+
+        No record of the log changes it, so there is no entry that it would have to be as of; what
+        has changed since this call is written again.
+        """
+        return text_in_steps(
+            lambda keys: _Saved({key: self._rows_of(key) for key in keys}),
+            list(self._bases),
+            lambda key: 1 + len(self._bases.get(key, ())) // ROWS_OF_A_WEIGHT,
+        )
+
+    def _rows_of(self, key: str) -> dict[int, tuple[Int64, Int64 | None]]:
+        bases = self._bases.get(key, {})
+        pending = {number: self._offsets.pending_offset(key, number) for number in bases}
+        return {number: (own, bases[number]) for number, own in pending.items() if own is not None}
 
     def restore(self, data: bytes) -> None:
         """See `ReplicatedTable`; called after the offsets were restored.
