@@ -93,6 +93,8 @@ class SwitchingBroker:
         """Position from which on the log has to be cut, found by the slave that runs."""
         self._notice = asyncio.Event()
         self._heard_ms = 0
+        self._ending = asyncio.Lock()
+        """Held while a role ends."""
         self._waits_for = ""
         address = config.listen_host, config.listen_port
         self._access_file = access_file(config, disk, clock)
@@ -120,7 +122,12 @@ class SwitchingBroker:
         self._tasks.spawn("in-sync set", self._keep())
 
     async def stop(self) -> None:
-        """Go down cleanly."""
+        """Go down cleanly.
+
+        A role that ends just now is let end: cut short, it would leave its directory unclean.
+        """
+        async with self._ending:
+            pass
         await self._tasks.stop()
         await self._waiting.close()
         await self._end_role("the broker stops")
@@ -371,7 +378,8 @@ class SwitchingBroker:
             return
         begun_ms = self._clock.monotonic_ms()
         self._progress.keep(running)
-        await running.stop()
+        async with self._ending:
+            await running.stop()
         self._progress.keep(running)  # what was on its way is written by now
         self.running = self.role = self._surplus = None
         _log.info("event=role_ended reason=%r ms=%d", reason, self._clock.monotonic_ms() - begun_ms)

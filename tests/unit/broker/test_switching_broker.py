@@ -148,3 +148,31 @@ def test_a_master_gives_way_to_an_older_log_only_while_it_has_nothing(tmp_path):
         assert asked_to_give_way(tmp_path, 500) == ([body], False)
     with planted(BY_TESTS["switch-gives-way-and-goes-on"]), pytest.raises(AssertionError):
         asked_to_give_way(tmp_path, 0)
+
+
+def test_a_stop_lets_a_role_end_that_ends_just_now(tmp_path):
+    """Cut short, it would neither sync its log nor leave its directory clean."""
+
+    async def run() -> list[str]:
+        broker, ended = broker_in(tmp_path), []
+
+        class Role:
+            mode = None
+
+            def __init__(self) -> None:
+                self.parts = ["the log"]
+
+            async def stop(self) -> None:
+                """End what has not begun to end: a second call takes up nothing."""
+                while self.parts:
+                    part = self.parts.pop()
+                    await asyncio.sleep(0.05)
+                    ended.append(part)
+
+        broker.running = Role()
+        broker._tasks.spawn("role of this broker", broker._end_role("there is another master"))
+        await asyncio.sleep(0)
+        await broker.stop()
+        return ended
+
+    assert asyncio.run(run()) == ["the log"]
