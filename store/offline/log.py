@@ -184,7 +184,8 @@ class LogWalk:
         head = file.read(offset, RECORD_HEAD_BYTES)
         if len(head) >= _BLANK.size:
             size, magic = _BLANK.unpack_from(head)
-            if magic == MAGIC_BLANK and size == self._segment_bytes - offset:
+            # At the end of a segment or behind it, in a file that is too long, it would lead back.
+            if magic == MAGIC_BLANK and 0 < size == self._segment_bytes - offset:
                 return info.base + self._segment_bytes
         if not any(head[:8]):
             if len(head) == 0:
@@ -205,10 +206,9 @@ class LogWalk:
     def _read_entry(self, file: StoreFile, info: FileInfo, offset: int) -> Record | int:
         position = info.base + offset
         head = file.read(offset, HEADER_BYTES)
-        if len(head) >= END_RECORD_BYTES and END_RECORD.unpack_from(head) == (
-            END_MAGIC,
-            self._segment_bytes - offset,
-        ):
+        left = self._segment_bytes - offset
+        is_end = len(head) >= END_RECORD_BYTES and END_RECORD.unpack_from(head) == (END_MAGIC, left)
+        if is_end and left > 0:  # see `_read`
             return info.base + self._segment_bytes
         if len(head) == 0:
             message = f"the file has only {info.size} bytes"

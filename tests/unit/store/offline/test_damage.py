@@ -4,14 +4,18 @@
 """
 
 import base64
+import struct
 import tempfile
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cli.main import run
+from dledger.codec.entry import END_MAGIC, END_RECORD
+from ledgermq.remoting.protocol.message import MAGIC_BLANK
 from store.offline.files import read_row
 from store.offline.folder import UnusableError, open_folder
 from store.offline.log import LogWalk
@@ -24,7 +28,7 @@ from store.queues.names import may_be_queue, may_be_topic
 from tests.unit.store.faults.damage import CONTENT, FRACTIONS, damages
 from tests.unit.store.faults.damage import Damage as Befallen
 from tests.unit.store.faults.stores import built
-from tests.unit.store.offline.stores import PlainStore, write
+from tests.unit.store.offline.stores import MESSAGES, SEGMENT, PlainStore, write
 
 CASES = 80
 
@@ -126,6 +130,35 @@ def test_command_line_ends_with_a_line_and_a_code(path, befallen):
         Path(write(Path(root), damaged), path).unlink()
         for command in ("verify", "stat", "dump"):
             assert run(["store", command, root, "--json"]) in {0, 1, 2}
+
+
+def test_a_segment_that_is_too_long_and_leads_back_to_its_end_is_walked_to_its_end(tmp_path):
+    """A blank of no bytes where the next segment would begin: the walk stood still there."""
+    store = PlainStore()
+    files = store.files()
+    last = max(path for path in files if path.startswith("commitlog/"))
+    end = len(store.log) - int(last.removeprefix("commitlog/"))
+    data = bytearray(files[last])
+    data[end : end + 8] = struct.pack(">iI", SEGMENT - end, MAGIC_BLANK)
+    files[last] = bytes(data) + struct.pack(">iI", 0, MAGIC_BLANK).ljust(SEGMENT, b"\1")
+    (log,) = open_folder(write(tmp_path, files)).logs
+    assert log.segments.file_bytes == SEGMENT
+    items = list(islice(LogWalk(log).run(), MESSAGES + 10))
+    assert sum(isinstance(item, Record) for item in items) == MESSAGES
+
+
+def test_a_segment_of_a_group_that_leads_back_to_its_end_is_walked_to_its_end(tmp_path):
+    files = dict(raft_files())
+    last = max(path for path in files if "/data/" in path)
+    size = len(files[last])
+    (log,) = open_folder(write(tmp_path, files)).logs
+    entries = sum(isinstance(item, Record) for item in LogWalk(log).run())
+    data = files[last].rstrip(b"\0")
+    data += END_RECORD.pack(END_MAGIC, size - len(data))
+    files[last] = data.ljust(size, b"\0") + END_RECORD.pack(END_MAGIC, 0).ljust(size, b"\1")
+    (log,) = open_folder(write(tmp_path, files)).logs
+    items = list(islice(LogWalk(log).run(), entries + 10))
+    assert sum(isinstance(item, Record) for item in items) >= entries - 1
 
 
 @settings(max_examples=CASES)
