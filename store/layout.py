@@ -42,6 +42,8 @@ from ledgermq.remoting.protocol.properties import find_property, java_string_has
 TOPIC_BYTES_MAX: Final = TOPIC_BYTES_MAX_V1
 UNIT_BYTES: Final = 20
 UNIT: Final = Struct(">qiq")
+FIRST_OFFSET_MAX: Final = 2**56
+"""A queue whose first message states a larger offset would have files that nothing can name."""
 GAP_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 """Fills a queue's first file below its first message, as RocketMQ does."""
 SKIPPED_BYTES: Final = 0x7FFFFFFF

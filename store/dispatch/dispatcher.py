@@ -24,6 +24,7 @@ from ledgermq.remoting.protocol.message import TRANSACTION_COMMIT
 from store.dispatch.read_back import LONG_TEXTS_BYTES, NO_MESSAGE, light_part, read_back
 from store.dispatch.sample import agrees, claim_about
 from store.layout import (
+    FIRST_OFFSET_MAX,
     FLAG_NOT_INDEXED,
     FLAGS_HOSTS_V6,
     KIND_NOOP,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 
 _LOOKED_AT: Final = FLAGS_HOSTS_V6 | TRANSACTION_COMMIT
 """Bits of sysFlag with which a message may stand for state."""
-FIRST_OFFSET_MAX: Final = 2**56
-"""A queue whose first message states a larger offset would have files that nothing can name."""
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 
 Places = list[tuple[int, int]]

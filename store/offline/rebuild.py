@@ -29,6 +29,7 @@ from store.config import DEFAULT_DELAY_LEVELS_MS, IndexConfig, StoreConfig
 from store.index.key_index import KeyIndex
 from store.index.marks import INDEX_FILE
 from store.layout import (
+    FIRST_OFFSET_MAX,
     SCHEDULE_TOPIC_BYTES,
     SKIPPED_BYTES,
     UNIT,
@@ -301,7 +302,7 @@ class Writer:
     def _add_unit(self, record: Record) -> None:
         queue = self._queues.maybe_make(record.topic, record.queue_id)
         offset = record.queue_offset
-        if queue is not None and offset > 0 and not queue.max_offset:
+        if queue is not None and 0 < offset <= FIRST_OFFSET_MAX and not queue.max_offset:
             self._queues.begin(queue, offset)
         if queue is not None and offset > queue.max_offset:
             self._skip(queue, record)

@@ -16,8 +16,7 @@ from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from store.dispatch.dispatcher import FIRST_OFFSET_MAX
-from store.layout import SKIPPED_BYTES
+from store.layout import FIRST_OFFSET_MAX, SKIPPED_BYTES
 from store.results import GetStatus
 from tests.unit.store.fakes import BORN, HOST, FakeNode, World, batch_of, message
 from tests.unit.store.test_dispatch import fill, log_of, units_of

@@ -10,7 +10,7 @@ import pytest
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
-from store.layout import UNIT
+from store.layout import FIRST_OFFSET_MAX, UNIT
 from store.offline.findings import Health
 from store.offline.folder import open_folder
 from store.offline.rebuild import Rebuild
@@ -246,6 +246,18 @@ def test_damaged_log_is_refused_with_its_place(plain):
     with pytest.raises(FatalError, match=f"{path} offset 0: the log is damaged"):
         rebuild(plain)
     assert state(plain) == before
+
+
+@pytest.mark.parametrize("offset", [FIRST_OFFSET_MAX + 1, 2**62, 2**63 - 1])
+def test_a_queue_that_cannot_begin_where_its_message_says_is_refused_with_its_place(
+    tmp_path, offset
+):
+    """A broker puts the message into no queue: no file could have its unit."""
+    store = PlainStore(messages=1, queue_base=offset)
+    store.queues, store.queue_base = {("t1", 0): [bytes(20)]}, 0
+    write(tmp_path, store.files())
+    with pytest.raises(FatalError, match="fits into no queue: offset 0 comes next"):
+        rebuild(tmp_path)
 
 
 def test_log_alone_and_what_cannot_be_made_are_refused(plain):
