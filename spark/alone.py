@@ -1,14 +1,15 @@
 """From when to when too few brokers ran to hold what is acknowledged, for A38.
 
 A broker that is killed, has ended or stands still gets nothing; nor do two from each other whose
-link is cut, which matters where there are no others. Facts of the driver: faults are few.
+link is cut, which matters where there are no others. It does not count where another fault may have
+started it meanwhile, or made the group another. Facts of the driver: faults are few.
 Source: spec/proof.md A38.
 """
 
 from typing import Final
 
 from chaos.catalogue.contracts import PAIR, QUORUM, copies
-from chaos.catalogue.faults import cuts_link, gets_nothing
+from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
 from spark.context import Context, Fault
 from spark.facts import NO_BOUND
 
@@ -46,13 +47,26 @@ def lonely(context: Context) -> list[Stretch]:
 
 def _away(context: Context, node: str, names: frozenset[str]) -> list[Stretch]:
     """Return when a broker got nothing."""
+    # Faults were widened, to excuse more: here they accuse.
+    slack = context.history.tolerance
     return [
-        (fault.on, NO_BOUND if fault.lifting is None else fault.lifting)
+        (fault.on + slack, fault.lifting - slack)
         for fault in context.faults
-        if fault.on is not None and node in fault.targets and _keeps_away(fault, names)
+        if fault.on is not None and fault.lifting is not None
+        if node in fault.targets and _keeps_away(fault, names)
+        if not any(_may_undo(other, fault, node) for other in context.noted_faults)
     ]
 
 
 def _keeps_away(fault: Fault, names: frozenset[str]) -> bool:
     is_cut = cuts_link(fault.kind) and len(names) == PAIR_SIZE and names <= set(fault.targets)
     return gets_nothing(fault.kind) or is_cut
+
+
+def _may_undo(other: Fault, fault: Fault, node: str) -> bool:
+    """Tell whether the broker may have run amid a fault of its own, or others have decided."""
+    if other is fault:
+        return False
+    reaches = node in other.targets and may_start(other.kind)
+    end = NO_BOUND if fault.end is None else fault.end
+    return (reaches or changes_group(other.kind)) and other.overlaps(fault.start, end)

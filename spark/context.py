@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.faults import Span, moves_clock, took_nothing, unsettles
@@ -24,6 +24,7 @@ POLLED: Final = ("consumer", "generation", "t_fetch_inv")
 """What says of a delivery who polled it, and when."""
 CALLED: Final = ("consumer", "op_id", "t_proc_begin", "t_proc_end")
 """What says of a delivery in which call a listener had it."""
+FAR: Final = 1 << 62  # in the place of the end of a fault that was never lifted
 IN_MEMORY_ROWS: Final = 20_000_000
 
 
@@ -50,7 +51,7 @@ class Fault:
     on: int | None = None
     """When it was switched on for certain."""
     lifting: int | None = None
-    """When lifting it began."""
+    """When lifting it began, far away where it never was; None: nobody knows."""
     only_there: int | None = None
     """Messages that only this node had when the fault took its disk, if somebody counted them."""
 
@@ -369,10 +370,16 @@ def _read_faults(context: Context) -> None:
                 effective=bool(witness is not None and witness.effective),
                 status=row.status or "",
                 on=row.t_on1,
-                lifting=row.t_off0 if row.t_off0 is not None else row.t_off1,
+                lifting=_lifting(row),
                 only_there=row.only_there,
             )
         )
+
+
+def _lifting(row: Row) -> int | None:
+    """Return when lifting a fault began."""
+    is_on = row.t_off0 is None and row.t_off1 is None and row.status == "active"
+    return FAR if is_on else row.t_off0
 
 
 def _read_nodes(context: Context) -> None:

@@ -29,6 +29,10 @@ ENDS_PROCESS: Final = frozenset({"proc.kill", "proc.stop"})
 GETS_NOTHING: Final = ENDS_PROCESS | {"proc.pause"}
 """Kinds from whose beginning until they are lifted a broker gets nothing."""
 CUTS_LINK: Final = "net.bridge"
+CHANGES_GROUP: Final = frozenset({"group.add", "group.remove", "group.replace"})
+"""Kinds during which fewer or more members than run.json names decide."""
+LEAVES_PROCESS: Final = ("net.", "clock.", "client.", "load.")
+"""How kinds are called that neither end nor start a broker."""
 BY_KIND: Final[Mapping[str, FaultEntry]] = {one.kind: one for one in FAULTS}
 """Every kind by its own name, as the catalogue is printed."""
 
@@ -136,6 +140,18 @@ def gets_nothing(name: str | None) -> bool:
     """Tell whether the broker that a fault of a history hits gets nothing until it is lifted."""
     kind = find(name or "")
     return kind is not None and kind.kind in GETS_NOTHING
+
+
+def changes_group(name: str | None) -> bool:
+    """Tell whether others than run.json names may decide amid a fault of a history."""
+    kind = find(name or "")
+    return kind is not None and kind.kind in CHANGES_GROUP
+
+
+def may_start(name: str | None) -> bool:
+    """Tell whether a broker may begin to run amid a fault that names it; of unknown kinds, too."""
+    kind = find(name or "")
+    return kind is None or not kind.kind.startswith(LEAVES_PROCESS)
 
 
 def cuts_link(name: str | None) -> bool:

@@ -2,19 +2,21 @@
 
 While a broker is killed, has ended or stands still it gets nothing, and while the link of a pair is
 cut neither gets anything from the other. What is sent after that began, and acknowledged before it
-was lifted, can lie on the others alone. Source: spec/proof.md A38.
+was lifted, can lie on the others alone. A fault accuses here, so that it counts only for as long as
+nothing else may have started its broker, or made the group another. Source: spec/proof.md A38.
 """
 
-from collections.abc import Iterator
-from itertools import combinations, product
+from collections.abc import Iterator, Sequence
 
 from chaos.catalogue.contracts import PAIR, QUORUM
-from chaos.catalogue.faults import cuts_link, gets_nothing
-from chaos.checker.model import History, Row
+from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
+from chaos.checker.model import IDLE, History, Row, span_of
 
 NEVER = 1 << 62
 Away = tuple[str, int, int]
 """A broker, and from when to when it gets nothing."""
+Together = tuple[frozenset[str], int, int]
+"""Some brokers, and from when to when all of them get nothing."""
 
 
 def lonely_spans(history: History) -> list[tuple[int, int]]:
@@ -27,25 +29,55 @@ def lonely_spans(history: History) -> list[tuple[int, int]]:
     if not is_told or not 1 < promised <= len(named) or history.nodes - named:
         return []
     missing = len(named) - promised + 1
-    found = set()
-    by_fault = [list(_away(fault, named)) for fault in history.witnessed]
-    for some in combinations([one for one in by_fault if one], missing):
-        for each in product(*some):
-            begin, end = max(one[1] for one in each), min(one[2] for one in each)
-            if begin < end and len({one[0] for one in each}) == missing:
-                found.add((begin, end))
-    return sorted(found)
+    known: list[Together] = [(frozenset(), -NEVER, NEVER)]
+    doubts = list(_doubts(history, named))
+    away = {one for fault in history.witnessed for one in _away(history, fault, named, doubts)}
+    for node, begin, end in sorted(away):
+        known += [
+            (nodes | {node}, max(begin, start), min(end, over))
+            for nodes, start, over in known
+            if node not in nodes and len(nodes) < missing and max(begin, start) < min(end, over)
+        ]
+    return sorted({(begin, end) for nodes, begin, end in known if len(nodes) == missing})
 
 
-def _away(fault: Row, named: set[str]) -> Iterator[Away]:
+def _away(
+    history: History, fault: Row, named: set[str], doubts: Sequence[tuple[Row, Away]]
+) -> Iterator[Away]:
     """Yield which brokers a fault keeps from getting anything."""
     targets = [target for target in fault["targets"] or () if target in named]
     is_cut = cuts_link(fault["kind"]) and named == set(targets) and len(named) == len((0, 1))
-    if fault["t_on1"] is None or not (is_cut or gets_nothing(fault["kind"])):
+    lifted = fault["t_off0"]
+    if lifted is None and fault["t_off1"] is None and fault["status"] == "active":
+        lifted = NEVER
+    if fault["t_on1"] is None or lifted is None or not (is_cut or gets_nothing(fault["kind"])):
         return
-    lifted = fault["t_off1"] if fault["t_off0"] is None else fault["t_off0"]
+    # Faults were widened, to excuse more; by the clock of whoever sent they were in force for less.
+    begin, end = fault["t_on1"] + history.clock_tolerance_ns, lifted - history.clock_tolerance_ns
+    start, over = _whole(fault)
     for target in targets:
-        yield target, fault["t_on1"], NEVER if lifted is None else lifted
+        if not any(
+            node == target and since <= over and start <= until and other is not fault
+            for other, (node, since, until) in doubts
+        ):
+            yield target, begin, end
+
+
+def _doubts(history: History, named: set[str]) -> Iterator[tuple[Row, Away]]:
+    """Yield by whose fault which broker may have been started, or others may have decided, when."""
+    for fault in history.faults:
+        start, over = _whole(fault)
+        if fault["status"] in IDLE or start == NEVER:
+            continue
+        reached = set(fault["targets"] or ()) if may_start(fault["kind"]) else set()
+        for node in named if changes_group(fault["kind"]) else reached & named:
+            yield fault, (node, start, over)
+
+
+def _whole(fault: Row) -> tuple[int, int]:
+    """Return from when to when a fault was in force at the most; from never if nobody says."""
+    span = span_of(fault)
+    return NEVER if span.begin is None else span.begin, NEVER if span.end is None else span.end
 
 
 def acknowledged_alone(history: History) -> Iterator[Row]:

@@ -46,10 +46,18 @@ def early(kind: Kind) -> None:
     kind.given[0].update(t_fetch_inv=sent["t_cmp"], t_recv=sent["t_inv"] + 990 * MS - 1)
 
 
+def missed_by_a_hair(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Two of three brokers are down from just before it was sent."""
+    send = messages[7].send
+    for node in ("n1", "n2"):
+        run.fault("kill", [node], send["t_inv"] - MS // 10, send["t_cmp"] + MS // 10)
+
+
 WITHIN: dict[str, tuple[str, Spoil]] = {
     "received before it was sent": ("A45", received_early),
     "event before the one before": ("A45", event_earlier),
     "sent after, stored before": ("A11", overtaken),
+    "told by too few": ("A38", missed_by_a_hair),
     "passed over": ("A14", of(reading, later_by_a_hair)),
     "two calls at once": ("A17", of(orderly, overlapped)),
     "shard turned": ("A17", of(orderly, shard_turned)),

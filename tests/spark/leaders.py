@@ -123,6 +123,23 @@ def acknowledged_by_one_of_three(run: HistoryBuilder, messages: list[Message]) -
     run.fault("pause", ["n2"], send["t_inv"] - MS, send["t_cmp"] + MS)
 
 
+def away_at_most(run: HistoryBuilder, messages: list[Message]) -> None:
+    """What two of three brokers may have missed, or not: nobody can tell, so nobody is accused."""
+    down = [("kill", "n1"), ("stop", "n2")]
+    doubts: list[list[tuple[str, str]]] = [
+        [("crash_loop", "n2")], [("power_loss", "n1")], [("pause", "n1")], [("nonsense", "n2")],
+        [("remove_member", "n0")],
+    ]  # fmt: skip
+    for message, others in zip(messages, doubts, strict=False):
+        send = message.send
+        for kind, node in [*down, *others]:
+            run.fault(kind, [node], send["t_inv"] - MS // 10, send["t_cmp"] + MS // 10)
+    send = messages[len(doubts)].send
+    for kind, node in down:  # nobody says when lifting them began
+        run.fault(kind, [node], send["t_inv"] - MS // 10, send["t_cmp"] + MS // 10)
+        run.tables["faults"][-1]["t_off0"] = None
+
+
 LEADER_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "short leader": ("A36", "invalid", short_leader),
     "told more than a leader has": ("A36", "invalid", told_more_than_a_leader_has),

@@ -27,6 +27,7 @@ from tests.spark.kinds import (
     reading,
     too_soon_by_the_clock,
 )
+from tests.spark.leaders import away_at_most
 from tests.spark.minimal import (
     DISHONEST,
     MISSING,
@@ -95,6 +96,11 @@ def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(session, tm
     report = report_of(session, run, tmp_path, only=only)
     assert alarms(report) == {}
     assert {r.verdict for r in report.results if r.check in {"A26", "A56"}} == {"valid"}
+
+
+def test_nobody_is_accused_of_what_other_brokers_may_have_got(session, tmp_path):
+    report = report_of(session, write_minimal(away_at_most, tmp_path), tmp_path, only=["A38"])
+    assert alarms(report) == {}
 
 
 def test_what_checks_need_and_the_history_lacks_is_named_by_each(session, tmp_path):

@@ -30,7 +30,7 @@ def alone(faults: list[dict[str, Any]], **more: Any) -> tuple[str, list[int]]:
         fault("f", "stop", targets=["n1"]),
         fault("f", "pause", targets=["n1"]),
         fault("f", "cut", targets=["n0", "n1"]),
-        fault("f", "kill", targets=["n1"], t_off0=None, t_off1=None),
+        fault("f", "kill", targets=["n1"], t_off0=None, t_off1=None, status="active"),
     ],
 )
 def test_a_master_has_no_say_while_its_slave_gets_nothing(one):
@@ -47,6 +47,8 @@ def test_a_master_has_no_say_while_its_slave_gets_nothing(one):
         fault("f", "kill", targets=["ns0"]),
         fault("f", "slow", targets=["n1"]),
         fault("f", "cut", targets=["n1"]),
+        fault("f", "kill", targets=["n1"], t_off0=None, t_off1=None),  # it was lifted some time
+        fault("f", "kill", targets=["n1"], t_off0=None),  # it may have run before that was over
     ],
 )
 def test_whoever_may_have_got_it_counts(one):
@@ -66,6 +68,41 @@ def test_whoever_may_have_got_it_counts(one):
 )
 def test_nothing_is_asked_where_nobody_promised_it_or_named_the_brokers(more):
     assert alone([fault("f", "kill", targets=["n1"])], **more) == ("not checked", [])
+
+
+@pytest.mark.parametrize(
+    ("other", "keys"),
+    [
+        (fault("g", "pause", targets=["n1"], t_on0=22, t_on1=23), []),  # killed while it stood
+        (fault("g", "crash_loop", targets=["n0", "n1"], t_off1=29), []),
+        (fault("g", "kill", targets=["n1"], witness=None, status=None), []),
+        (fault("g", "of another kind", targets=["n1"]), []),
+        (fault("g", "remove_member", targets=["n9"]), []),
+        (fault("g", "kill", targets=["n1"], status="skipped"), [2]),
+        (fault("g", "delay", targets=["n1"]), [2]),
+        (fault("g", "wipe", targets=["n0"]), [2]),
+        (fault("g", "wipe", targets=["n1"], t_on0=42, t_on1=43, t_off0=50, t_off1=51), [2]),
+    ],
+)
+def test_a_broker_that_another_fault_may_have_started_is_not_away(other, keys):
+    assert alone([fault("f", "kill", targets=["n1"]), other])[1] == keys
+
+
+def test_a_fault_that_was_widened_for_clocks_that_differ_accuses_of_no_more():
+    killed = fault("f", "kill", targets=["n1"], t_on0=20, t_on1=21)
+    assert alone([killed], clock_tolerance_ns=4)[1] == [2]
+    assert alone([killed], clock_tolerance_ns=5)[1] == []  # by its own clock it began at 26
+
+
+def test_a_thousand_faults_of_five_brokers_are_laid_over_each_other_in_no_time():
+    nodes = [f"n{number}" for number in range(5)]
+    times = ({"t_on0": t, "t_on1": t, "t_off0": t + 2, "t_off1": t + 2} for t in range(0, 5000, 5))
+    faults = [
+        fault(f"f{number}", "kill", targets=[nodes[number % 5]], **time)
+        for number, time in enumerate(times)
+    ]
+    said = alone(faults, contract={"durability": "quorum"}, named_nodes=nodes, promised={"": 3})
+    assert said == ("not checked", [])
 
 
 def test_a_majority_has_to_run_for_some_of_the_time():
