@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -253,7 +254,8 @@ def load_replicas(run: Path, problems: list[str]) -> list[Replica]:
                 f"{directory}: needs meta.json with at least commit_index: "
                 f"{type(error).__name__}: {error}"
             )
-    return found
+    groups = sorted({replica.group for replica in found})
+    return [replace(replica, number=groups.index(replica.group)) for replica in found]
 
 
 def dumps_of(run: Path) -> list[Path]:
@@ -275,6 +277,7 @@ def replicas_of(rows: Sequence[Row]) -> list[Replica]:
             first_index=min(row["index"] for row in log),
             end_index=max(row["index"] for row in log),
             group=group,
+            number=int(group or 0),
         )
         for (group, node), log in sorted(logs.items())
     ]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from chaos.catalogue.checks import CHECKS
 from chaos.checker.events import find_cut_commits
 from chaos.checker.model import NOT_CHECKED, History, Holder, Replica, Result, Row, result
+from chaos.checker.sends import WAITS
 
 Content = tuple[int, int]
 """Term and CRC of an entry."""
@@ -67,9 +68,9 @@ def _contents(
 def check_committed(history: History) -> Result:
     """A35: what two replicas both call committed is the same entry, and is there.
 
-    Also: an acknowledged message that a replica holds where others committed something else, and
-    that nobody committed anywhere; one that was read and lies on fewer than a majority now. And: no
-    node cuts what it had called committed.
+    Also: an acknowledged message at whose index, as its producer was told, something else was
+    committed, or that a replica holds there and that nobody committed anywhere; one that was read
+    and lies on fewer than a majority now. And: no node cuts what it had called committed.
     """
     if not history.replicas and not history.raft_events:
         return _not_checked("A35")
@@ -89,7 +90,10 @@ def check_committed(history: History) -> Result:
     ]
     divergent = sum(len(set(held.values())) > 1 for held in views.values())
     absent, absences = _nowhere(history, views)
-    replaced = _replaced(history, views, committed_keys)
+    replaced = _told_elsewhere(history)
+    known = {row["msg_key"] for row in replaced}
+    others = _replaced(history, views, committed_keys)
+    replaced += [row for row in others if row["msg_key"] not in known]
     under_replicated = _under_replicated(history, {row["msg_key"] for row in replaced})
     commits = {replica.node: replica.commit_index for replica in history.replicas}
     summary = f"{len(views)} committed entries compared, {divergent} differ"
@@ -200,6 +204,35 @@ def _replaced(history: History, views: Collection[Index], committed: set[int]) -
                     "something else"
                 )
                 found[key] = {"msg_key": key, "index": row.entry_index, "explain": explain}
+    return list(found.values())
+
+
+def _told_elsewhere(history: History) -> list[Row]:
+    """Return acknowledged messages at whose index (``raft_index``) something else was committed.
+
+    A message without a key may be the one that was sent; what waits lies there in another form.
+    """
+    told = [s for s in history.ok_sends if s.get("raft_index") is not None]
+    there: dict[tuple[int, int], list[tuple[str, int | None]]] = defaultdict(list)
+    for replica in history.replicas if told else ():
+        for row in replica.committed():
+            if row.type != "unreadable" and (
+                row.crc_ok or replica.node not in history.damaged_nodes
+            ):
+                there[replica.number, row.entry_index].append((row.type, row.msg_key))
+    found: dict[int, Row] = {}
+    for send in told:
+        index, key = send["raft_index"], send["msg_key"]
+        entries = there.get((send.get("raft_group") or 0, index), ())
+        messages = [held for kind, held in entries if kind == "message"]
+        keys = [held for held in messages if held is not None]
+        differs = max(keys) != key if keys else not messages
+        if entries and differs and send.get("kind") not in WAITS:
+            explain = (
+                f"message {key} was acknowledged (op {send['op_id']}) at index {index}, where "
+                "replicas committed something else"
+            )
+            found.setdefault(key, {"msg_key": key, "index": index, "explain": explain})
     return list(found.values())
 
 

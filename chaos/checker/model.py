@@ -35,6 +35,8 @@ class Replica:
     end_index: int = -1
     group: str = ""
     """The Raft group whose log it is; only logs of one group are compared."""
+    number: int = 0
+    """By which number sends name the group (``raft_group``)."""
     is_plain: bool = False
     """Whether it is a plain commit log: its entries are named by their last bytes."""
 

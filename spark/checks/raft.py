@@ -193,11 +193,13 @@ def _overwritten(
     ok = context.sends.filter("outcome = 'ok'")
     fields = ("msg_key", "op_id", "t_cmp", "t_inv")
     if outcomes.totals["astray"] and sum(row.with_index for row in context.send_stats):
-        told = ok.filter("raft_index is not null").select(
+        # What waits lies there in another form.
+        waits = F.coalesce(F.col("kind").isin("delay", "txn"), F.lit(col=False))
+        told = ok.filter(F.col("raft_index").isNotNull() & ~waits).select(
             *fields, F.coalesce("raft_group", F.lit(0)).alias("group"),
             F.col("raft_index").alias("index"),
         )  # fmt: skip
-        settled = entries.entries.filter("committers <> 0").select(
+        settled = entries.entries.filter("cid_min is not null").select(
             "group", "index", F.col("msg_key").alias("there"), F.col("topic_h").alias("is_message")
         )
         # A message without a key (compressed, or not ours) may be the one that was sent.

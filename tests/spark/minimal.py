@@ -121,6 +121,12 @@ def overtaken_by_an_unknown_one(run: HistoryBuilder, messages: list[Message]) ->
     one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=None, outcome="info", queue_offset=None)
 
 
+def told_another_index(run: HistoryBuilder, messages: list[Message]) -> None:
+    """At the index that its producer was told lies another message."""
+    messages[8].send["raft_index"] = messages[9].index
+    messages[7].send["raft_index"] = messages[7].index
+
+
 def beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
     messages[-1].send["queue_offset"] = 9_000
 
@@ -302,6 +308,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "queue goes on": ("A39", "invalid", queue_goes_on),
     "divergence": ("A35", "invalid", lambda r, m: plant_divergence(r, m[3])),
     "gone from two logs": ("A35", "invalid", foreign.gone_from_two_logs),
+    "told another index": ("A35", "invalid", told_another_index),
     "gap": ("A45", "unknown", gap),
     "of another tag": ("A46", "invalid", of_another_tag),
     "wrong answer": ("A50", "invalid", wrong_answer),
@@ -332,6 +339,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "revoked queue pulled", "two at one place", "wrong answer", "silence at the end",
         "process ended", "failed after an unknown try", "stored without an answer",
         "another queue than asked", "without a place", "short end", "gone from two logs",
+        "told another index",
     ),
     "replicas": (
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",

@@ -6,6 +6,8 @@ damaged as a whole, they have one of their own.
 
 import pytest
 
+from chaos.checker import check_history
+from chaos.load import load_history
 from tests.spark.generate import (
     Entry,
     HistoryBuilder,
@@ -133,6 +135,8 @@ def test_damage_counts_where_it_was_committed_and_not_made_on_purpose(session, t
     flipped(directory, "n2", messages[3].body)
     report = report_of(session, directory, tmp_path, only=LOGS)
     assert alarms(report) == {"A34": 1, "A35": 2}
+    other = check_history(load_history(directory)).results
+    assert {check: other[check].count for check in ("A34", "A35")} == {"A34": 1, "A35": 2}
     assert "bad CRC" in explain(report, "A34")
     words = explain(report, "A35")
     assert f"message {messages[4].key}" in words
