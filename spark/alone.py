@@ -54,7 +54,7 @@ def _away(context: Context, node: str, names: frozenset[str]) -> list[Stretch]:
         for fault in context.faults
         if fault.on is not None and fault.lifting is not None
         if node in fault.targets and _keeps_away(fault, names)
-        if not any(_may_undo(other, fault, node) for other in context.noted_faults)
+        if not any(_may_undo(other, fault, node) for other in context.begun)
     ]
 
 

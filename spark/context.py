@@ -109,6 +109,11 @@ class Context:
         """Faults that a witness saw take effect: no other excuses anything."""
         return [fault for fault in self.noted_faults if fault.effective]
 
+    @property
+    def begun(self) -> list[Fault]:
+        """Faults that were on at some time, seen or not: they excuse nothing, but leave a doubt."""
+        return self.noted_faults
+
     def ours(self, targets: Sequence[str]) -> list[str]:
         """Return the nodes of this system among a fault's targets; all where nobody named any."""
         return [node for node in targets if not self.nodes or node in self.nodes]

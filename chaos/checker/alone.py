@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from chaos.catalogue.contracts import PAIR, QUORUM
 from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
-from chaos.checker.model import IDLE, History, Row, span_of
+from chaos.checker.model import History, Row, span_of
 
 NEVER = 1 << 62
 Away = tuple[str, int, int]
@@ -65,19 +65,17 @@ def _away(
 
 def _doubts(history: History, named: set[str]) -> Iterator[tuple[Row, Away]]:
     """Yield by whose fault which broker may have been started, or others may have decided, when."""
-    for fault in history.faults:
+    for fault in history.begun:
         start, over = _whole(fault)
-        if fault["status"] in IDLE or start == NEVER:
-            continue
         reached = set(fault["targets"] or ()) if may_start(fault["kind"]) else set()
         for node in named if changes_group(fault["kind"]) else reached & named:
             yield fault, (node, start, over)
 
 
 def _whole(fault: Row) -> tuple[int, int]:
-    """Return from when to when a fault was in force at the most; from never if nobody says."""
+    """Return from when to when a fault that was on at some time was in force, at the most."""
     span = span_of(fault)
-    return NEVER if span.begin is None else span.begin, NEVER if span.end is None else span.end
+    return -NEVER if span.begin is None else span.begin, NEVER if span.end is None else span.end
 
 
 def acknowledged_alone(history: History) -> Iterator[Row]:

@@ -232,6 +232,11 @@ class History:
         return [fault for fault in self.faults if _took_effect(fault)]
 
     @cached_property
+    def begun(self) -> list[Row]:
+        """Faults that were on at some time, seen or not: they excuse nothing, but leave a doubt."""
+        return [fault for fault in self.faults if _was_on(fault)]
+
+    @cached_property
     def taking(self) -> list[Row]:
         """Those of them that may have taken something from nodes of this system."""
         spans = [span_of(fault) for fault in self.witnessed]
@@ -259,9 +264,13 @@ class History:
 
 def _took_effect(fault: Row) -> bool:
     """Tell whether a fault was on at some time, and a witness saw what it did."""
-    was_on = fault["t_on0"] is not None or fault["t_on1"] is not None
     is_seen = bool((fault.get("witness") or {}).get("effective"))
-    return is_seen and was_on and fault["status"] not in IDLE
+    return is_seen and _was_on(fault)
+
+
+def _was_on(fault: Row) -> bool:
+    has_begun = fault["t_on0"] is not None or fault["t_on1"] is not None
+    return has_begun and fault["status"] not in IDLE
 
 
 def span_of(fault: Row) -> Span:
