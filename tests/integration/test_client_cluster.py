@@ -78,6 +78,10 @@ class Processes:
     def node_at(self, addr: str) -> str:
         return next(node for node, port in self.listen.items() if addr.endswith(f":{port}"))
 
+    def may_vote(self, node: str) -> bool:
+        """Tell whether a broker of a new group was told that it may: before, two elect nobody."""
+        return b" no_more" in (self._directory / f"{node}.log").read_bytes()
+
     def signal(self, name: str, number: int) -> None:
         os.kill(self._running[name].pid, number)
         if number == signal.SIGKILL:
@@ -108,11 +112,11 @@ def processes(tmp_path):
 
 @contextlib.asynccontextmanager
 async def started_producer(processes, topic):
-    """A running producer, once the group has a leader and the topic exists."""
+    """A running producer, once the group has a leader, all may vote, and the topic exists."""
     config = ClientConfig(namesrv_addrs=processes.namesrv_addrs, group="it-producers")
     async with Producer(config) as producer:
         async with asyncio.timeout(START_TIMEOUT_S):
-            while not await exists(producer, topic):
+            while not (await exists(producer, topic) and all(map(processes.may_vote, NODES))):
                 await asyncio.sleep(0.1)
         yield producer
 
