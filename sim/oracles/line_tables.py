@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sim.oracles import pair_tables
 from sim.oracles.base import Violation
 from sim.oracles.model import HALF_TOPIC, Model, Statement, covers, read_statement, said_by
 from sim.oracles.plain_truth import entry_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.controller import BrokerController
-    from sim.oracles.copies import Book, Copy
+    from sim.oracles.copies import Book
 
 NAME: Final = "A39 tables differ from the log"
 STATED: Final = (b"KIND\x01", WAITED, OP_TOPIC, HALF_TOPIC.encode())
@@ -30,26 +31,12 @@ STATED: Final = (b"KIND\x01", WAITED, OP_TOPIC, HALF_TOPIC.encode())
 NOTHING: Final = (-1, -1)
 
 
-class Keeper(Protocol):
-    """One broker; see `sim.oracles.pair.Broker` and `sim.switch.replica.Replica`."""
-
-    name: str
-    copy: Copy
-    is_up: bool
-
-    @property
-    def is_master(self) -> bool:
-        """Return whether it is the master."""
-        ...
+class Keeper(pair_tables.Keeper, Protocol):
+    """One broker, of which is told since when it writes its log."""
 
     @property
     def own_from(self) -> int:
         """Return from where on a master has written its log itself; 0: all of it."""
-        ...
-
-    @property
-    def running(self) -> BrokerController:
-        """Return the production object."""
         ...
 
 
