@@ -316,8 +316,8 @@ async def _timeline(parts: Parts) -> None:
         stream=stream,
         last_ack_ns=parts.workers.last_ack_ns,
         notice=parts.view.notice,
+        on_healthy=RouteQuestions(parts).ask,
     )
-    nemesis.on_healthy = RouteQuestions(parts).ask
     nemesis.plan(planned_faults(parts.scenario))
     slots = Slots(worker=0, role="nemesis", count=1, first_process=0)
     interpreter = Interpreter(

@@ -176,8 +176,8 @@ class Trimmer:
     def _begin_at(self, plan: TrimPlan) -> None:
         store = self._store
         meta = store.snapshots.newest
-        is_there = meta is not None and meta.id.last_index == plan.first_index - 1
-        if meta is None or not is_there or store.first_index >= plan.first_index:
+        before = plan.first_index - 1
+        if meta is None or meta.id.last_index != before or store.first_index > before:
             self._answer(trimmed=False)
             return
         self._user.on_trimmed(plan.position)

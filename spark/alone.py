@@ -28,21 +28,16 @@ def lonely(context: Context) -> list[Stretch]:
     promised = told if isinstance(told, int) and told > 0 else copies(str(durability), len(names))
     if not 1 < promised <= len(names) or context.nodes - names:
         return []
-    away = {node: _away(context, node, names) for node in sorted(names)}
-    # So many have to be away at once; each further one narrows what those before have in common.
-    common: dict[frozenset[str], set[Stretch]] = {frozenset(): {(-NO_BOUND, NO_BOUND)}}
-    for _ in range(len(names) - promised + 1):
-        common = {
-            some | {node}: {
-                (max(a[0], b[0]), min(a[1], b[1]))
-                for a in stretches
-                for b in away[node]
-                if max(a[0], b[0]) < min(a[1], b[1])
-            }
-            for some, stretches in common.items()
-            for node in names - some
-        }
-    return sorted(set().union(*common.values()))
+    missing = len(names) - promised + 1
+    away = [(on, off, node) for node in names for on, off in _away(context, node, names)]
+    found: dict[int, int] = {}
+    back: dict[str, int] = {}
+    for on, off, node in sorted(away):
+        back[node] = max(off, back.get(node, off))
+        later = sorted(time for time in back.values() if time > on)
+        if len(later) >= missing:  # until fewer than so many of them are away
+            found[on] = later[-missing]
+    return sorted(found.items())
 
 
 def _away(context: Context, node: str, names: frozenset[str]) -> list[Stretch]:

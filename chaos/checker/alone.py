@@ -6,17 +6,19 @@ was lifted, can lie on the others alone. A fault accuses here, so that it counts
 nothing else may have started its broker, or made the group another. Source: spec/proof.md A38.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
 
 from chaos.catalogue.contracts import PAIR, QUORUM
 from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
 from chaos.checker.model import History, Row, span_of
 
-NEVER = 1 << 62
+NEVER: Final = 1 << 62
+PAIR_SIZE: Final = 2
 Away = tuple[str, int, int]
 """A broker, and from when to when it gets nothing."""
-Together = tuple[frozenset[str], int, int]
-"""Some brokers, and from when to when all of them get nothing."""
 
 
 def lonely_spans(history: History) -> list[tuple[int, int]]:
@@ -29,16 +31,16 @@ def lonely_spans(history: History) -> list[tuple[int, int]]:
     if not is_told or not 1 < promised <= len(named) or history.nodes - named:
         return []
     missing = len(named) - promised + 1
-    known: list[Together] = [(frozenset(), -NEVER, NEVER)]
     doubts = list(_doubts(history, named))
     away = {one for fault in history.witnessed for one in _away(history, fault, named, doubts)}
-    for node, begin, end in sorted(away):
-        known += [
-            (nodes | {node}, max(begin, start), min(end, over))
-            for nodes, start, over in known
-            if node not in nodes and len(nodes) < missing and max(begin, start) < min(end, over)
-        ]
-    return sorted({(begin, end) for nodes, begin, end in known if len(nodes) == missing})
+    spans, until = [], dict.fromkeys(named, -NEVER)
+    for begin, node, end in sorted((begin, node, end) for node, begin, end in away):
+        until[node] = max(until[node], end)
+        # So many are away from here until the first of those comes back that stay away longest.
+        first_back = sorted(until.values(), reverse=True)[missing - 1]
+        if begin < first_back:
+            spans.append((begin, first_back))
+    return spans
 
 
 def _away(
@@ -46,7 +48,7 @@ def _away(
 ) -> Iterator[Away]:
     """Yield which brokers a fault keeps from getting anything."""
     targets = [target for target in fault["targets"] or () if target in named]
-    is_cut = cuts_link(fault["kind"]) and named == set(targets) and len(named) == len((0, 1))
+    is_cut = cuts_link(fault["kind"]) and named == set(targets) and len(named) == PAIR_SIZE
     lifted = fault["t_off0"]
     if lifted is None and fault["t_off1"] is None and fault["status"] == "active":
         lifted = NEVER
@@ -82,9 +84,10 @@ def acknowledged_alone(history: History) -> Iterator[Row]:
     """Yield what was sent and acknowledged while too few brokers ran to hold it."""
     groups = {send.get("raft_group") or 0 for send in history.ok_sends}
     spans = lonely_spans(history) if len(groups) == 1 else []
+    begins, ends = [begin for begin, _ in spans], list(accumulate((end for _, end in spans), max))
     for send in history.ok_sends:
-        begun, told = send["t_inv"], send["t_cmp"]
-        if told is not None and any(begin <= begun and told <= end for begin, end in spans):
+        told, before = send["t_cmp"], bisect_right(begins, send["t_inv"])
+        if told is not None and before and told <= ends[before - 1]:
             explain = (
                 f"message {send['msg_key']} (op {send['op_id']}) was sent and acknowledged while "
                 "fewer brokers got anything than have to hold it"

@@ -15,7 +15,7 @@ from itertools import pairwise
 from chaos.checker.alone import acknowledged_alone, lonely_spans
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 
-Office = tuple[str, int]
+Lead = tuple[str, int]
 """A node that leads, and its term."""
 FREQUENT = frozenset({"append", "commit"})
 """Kinds of events that have files of their own, which are the first to be written over."""
@@ -84,8 +84,8 @@ def check_old_terms(history: History) -> Result:
     frequent = [row for row in noted if row["kind"] in FREQUENT]
     if missing := lacking("raft_event", frequent, "index", "prev_index"):
         return undecided("A37", f"needs {missing} of appends and commits")
-    since = _offices(history)
-    own: dict[Office, int] = {}
+    since = _leads(history)
+    own: dict[Lead, int] = {}
     for row in frequent:
         office = (row["node"], row["term"])
         if row["kind"] == "append" and office in since:
@@ -165,9 +165,9 @@ def _office(row: Row, node: str) -> tuple[int, int, str]:
     return row.get("group") or 0, row["term"], node
 
 
-def _offices(history: History) -> dict[Office, int]:
+def _leads(history: History) -> dict[Lead, int]:
     """Return with which event each leader began whose appends and commits are all there since."""
-    since: dict[Office, int] = {}
+    since: dict[Lead, int] = {}
     for row in history.raft_events:
         if row["kind"] == "become_leader":
             office = (row["node"], row["term"])

@@ -26,7 +26,7 @@ HEALTHY_TIMEOUT_S = 20.0
 class Nemesis:
     """Performs steps on one cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a run that it works with
         self,
         *,
         setting: Setting,
@@ -35,7 +35,9 @@ class Nemesis:
         stream: Stream,
         last_ack_ns: Callable[[], int],
         notice: Notice,
+        on_healthy: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """``on_healthy`` is called before each round of faults, when all is well and none is on."""
         self.records: dict[str, FaultRecord] = {}
         self.active: dict[str, Fault] = {}
         self._setting = setting
@@ -44,8 +46,7 @@ class Nemesis:
         self._stream = stream
         self._last_ack_ns = last_ack_ns
         self._notice = notice
-        self.on_healthy: Callable[[], Awaitable[None]] | None = None
-        """Called before each round of faults, when all is well and none is on."""
+        self._on_healthy = on_healthy
         self._roles: dict[str, str] = {}
         self._looks = 0
         self._begun_ns = setting.clock.monotonic_ns()
@@ -163,8 +164,8 @@ class Nemesis:
             return probe.healthy()
 
         fine = await until(healthy, HEALTHY_TIMEOUT_S) if patient else probe.healthy()
-        if fine and not self.active and self.on_healthy is not None:
-            await self.on_healthy()
+        if fine and not self.active and self._on_healthy is not None:
+            await self._on_healthy()
         leader = probe.leader()
         followers = sorted(node for node in self._setting.cluster.nodes if node != leader)
         self._looks += 1

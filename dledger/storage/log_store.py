@@ -243,7 +243,7 @@ class LogStore:
         The snapshot that stands for what goes must be on disk. Views that are held stay readable.
         """
         assert self.first_index < plan.first_index <= self.last_index, (plan, self.last_index)
-        self.snapshots.count(plan.first_index - 1)
+        self.snapshots.put_in_force(plan.first_index - 1)
         data = self._data.drop_below(plan.position)
         index = self._index.drop_below(plan.first_index * UNIT_BYTES)
         self.first_index, self.first_position = plan.first_index, plan.position
@@ -281,7 +281,7 @@ class LogStore:
         self._ends.clear()
         self.corruption.forget_from(self.first_index)
         self.recent.forget_from(self.first_index)
-        self.snapshots.count(meta.id.last_index)
+        self.snapshots.put_in_force(meta.id.last_index)
         try:
             self._data.clear()
             self._index.clear()

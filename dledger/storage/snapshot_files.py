@@ -76,7 +76,7 @@ class SnapshotFiles:
         self.meta: SnapshotMeta | None = None
         """What the snapshot in force says of itself; None if there is no snapshot."""
         self.newest: SnapshotMeta | None = None
-        """What the one says that is in the file, or on its way there; see `count`."""
+        """What the one says that is in the file, or on its way there; see `put_in_force`."""
         self.validator: Callable[[bytes], str] = lambda _state: ""
         """Says what is wrong with a state, for whoever uses the log; not called in the loop."""
 
@@ -146,10 +146,10 @@ class SnapshotFiles:
             self.newest = before
             raise
 
-    def count(self, last_index: LogIndex) -> None:
-        """Take that the log is about to begin behind ``last_index``; in the loop.
+    def put_in_force(self, last_index: LogIndex) -> None:
+        """Have the snapshot in the file count, if it stands for what ends with ``last_index``.
 
-        The snapshot in the file is in force from now on, if it is the one for that.
+        Called in the loop, just before the log begins behind that.
         """
         newest = self.newest
         if newest is not None and newest.id.last_index == last_index:
