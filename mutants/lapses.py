@@ -161,4 +161,43 @@ LAPSES: Final = (
             ("islice(self._leases.items(), EXPIRED_PER_TURN)", "list(self._leases.items())"),
         ),
     ),
+    Mutant(
+        name="all-nonces-forgotten-at-once",
+        breaks="One signed request forgets all nonces that count no more, however many.",
+        source="Work is bounded for each request: 65,536 of them took up to 40 ms of one turn.",
+        plant=patch(
+            "ledgermq.remoting.protocol.signing:Nonces.use",
+            ("islice(until_ms.items(), FORGOTTEN_PER_USE)", "until_ms.items()"),
+        ),
+    ),
+    Mutant(
+        name="install-leaves-writes-unsynced",
+        breaks="What no sync has covered is waited for after an install took it away.",
+        source="SYNC_FLUSH: answers wait for syncs of what is in the log, and of nothing else.",
+        plant=patch(
+            "dledger.driver:Driver._report_staged",
+            ("self._writes_synced = self._writes", "pass"),
+        ),
+    ),
+    Mutant(
+        name="sender-of-any-form",
+        breaks="A message between members counts whatever its sender calls itself.",
+        source="Names go into records, log lines and the file of term and vote.",
+        plant=patch(
+            "dledger.codec.peer:PeerCodec._add_sender",
+            ("if not NODE_ID.match(parts[1]):", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="written-snapshot-counts-at-once",
+        breaks="A snapshot counts as soon as its file is replaced, before the log begins behind it.",
+        source="Raft paper 7: a snapshot stands for what lies before the log.",
+        plant=patch(
+            "dledger.storage.snapshot_files:SnapshotFiles._replace",
+            (
+                "self._disk.replace(self._path, data)",
+                "self._disk.replace(self._path, data)\n        self.meta = meta",
+            ),
+        ),
+    ),
 )

@@ -33,6 +33,8 @@ from dledger.core.model import HardState
 from dledger.errors import CorruptEntry
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
 INT64 = st.integers(0, 2**62)
@@ -225,6 +227,13 @@ def test_who_calls_itself_what_no_member_can_be_called_is_not_heard(name):
         with pytest.raises(CorruptEntry, match="no member's id"):
             RECEIVER.decode(named(message, name))
         assert RECEIVER.decode(named(message, b"n7")).sender == "n7"
+
+
+def test_without_that_whoever_is_heard_is_called_what_he_likes():
+    message = AppendReply("n0", "n1", 1, 1)
+    with planted(BY_TESTS["sender-of-any-form"]):
+        receiver = peer.PeerCodec("group", "n1")
+        assert receiver.decode(named(message, b"n0\nfresh=true")).sender == "n0\nfresh=true"
 
 
 def test_names_of_a_group_are_bounded():

@@ -623,3 +623,8 @@ def test_an_install_leaves_no_answer_waiting_for_entries_that_are_gone(tmp_path)
     follower.sync_all()
     assert reply in follower.sent
     follower.store.close()
+
+
+def test_without_that_they_wait_for_ever(tmp_path):
+    with planted(BY_TESTS["install-leaves-writes-unsynced"]), pytest.raises(AssertionError):
+        test_an_install_leaves_no_answer_waiting_for_entries_that_are_gone(tmp_path)

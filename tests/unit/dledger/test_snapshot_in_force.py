@@ -30,6 +30,8 @@ from dledger.driver import Driver
 from dledger.listener import DLedgerListener
 from dledger.trimming import Trimmer
 from ledgermq.runtime.disk import RealDisk
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.cluster import MemoryStateFile
 from tests.unit.dledger.test_snapshot import make_log, open_store
 
@@ -140,6 +142,11 @@ def test_a_trim_meanwhile_changes_nothing_of_the_snapshot_under_way(tmp_path):
         (files[0][CHUNK : 2 * CHUNK], CHUNK, True),
         (b"", 0, False),  # the log begins later now: the follower is asked what it has of that
     ]
+
+
+def test_without_that_the_leader_ends(tmp_path):
+    with planted(BY_TESTS["written-snapshot-counts-at-once"]), pytest.raises(AssertionError):
+        asyncio.run(chunks_of_a_trim_meanwhile(tmp_path / "n0", RealDisk(), is_read=True))
 
 
 def test_a_snapshot_that_was_not_opened_before_is_asked_for_again(tmp_path):

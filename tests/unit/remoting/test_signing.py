@@ -12,6 +12,7 @@ from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, 
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.protocol.limits import SIGN_WINDOW_MS
 from ledgermq.remoting.protocol.signing import (
+    FORGOTTEN_PER_USE,
     BadSignature,
     KeyCredentials,
     Nonces,
@@ -174,6 +175,21 @@ def test_nonces_are_bounded_and_forgotten_in_time():
         nonces.use("c", 2 * SIGN_WINDOW_MS - 1)
     nonces.use("c", 2 * SIGN_WINDOW_MS)
     assert len(nonces) == 2
+
+
+def left_after_a_pause() -> int:
+    nonces = Nonces(5_000)
+    for number in range(3_000):
+        nonces.use(str(number), 0)
+    nonces.use("later", 2 * SIGN_WINDOW_MS)
+    return len(nonces)
+
+
+def test_one_request_forgets_a_part_of_what_counts_no_more():
+    """All of a full table at once held up the loop; what stays goes with the next requests."""
+    assert left_after_a_pause() == 3_001 - FORGOTTEN_PER_USE
+    with planted(BY_TESTS["all-nonces-forgotten-at-once"]):
+        assert left_after_a_pause() == 1
 
 
 def test_a_bad_signature_uses_up_nothing():
