@@ -190,7 +190,7 @@ LAPSES: Final = (
     ),
     Mutant(
         name="written-snapshot-counts-at-once",
-        breaks="A snapshot counts as soon as its file is replaced, before the log begins behind it.",
+        breaks="A snapshot counts once its file is replaced, before the log begins behind it.",
         source="Raft paper 7: a snapshot stands for what lies before the log.",
         plant=patch(
             "dledger.storage.snapshot_files:SnapshotFiles._replace",

@@ -346,14 +346,15 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "beyond the end",
     ),
     "queues": ("queue names another", "queue leaves one out", "queue goes on"),
-    "leaders": tuple(LEADER_VIOLATIONS),
+    # Not asked where sends are of several groups, as some of those are.
+    "leaders": tuple(name for name in LEADER_VIOLATIONS if name != "acknowledged by one of three"),
     "service": tuple(SERVICE_VIOLATIONS),
     "masters": (
         "two masters of an epoch", "an earlier epoch named", "leads and is not named",
         "decided by nobody",
     ),
     "an acknowledging stranger": ("acknowledged by another",),
-    "ids": ("without an id",),
+    "ids": ("without an id", "acknowledged by one of three"),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
     "excuses": tuple(EXCUSE_VIOLATIONS),

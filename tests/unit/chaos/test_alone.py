@@ -105,6 +105,14 @@ def test_a_thousand_faults_of_five_brokers_are_laid_over_each_other_in_no_time()
     assert said == ("not checked", [])
 
 
+def test_fifty_brokers_are_no_matter_of_all_their_combinations():
+    nodes = [f"n{number}" for number in range(50)]
+    faults = [fault(f"f{number}", targets=[node]) for number, node in enumerate(nodes)]
+    promised = {"contract": {"durability": "quorum"}, "named_nodes": nodes, "promised": {"": 26}}
+    assert alone(faults[:25], **promised) == ("invalid", [2])
+    assert alone(faults[:24], **promised)[1] == []
+
+
 def test_a_majority_has_to_run_for_some_of_the_time():
     three = {
         "contract": {"durability": "quorum"}, "named_nodes": ["n0", "n1", "n2"],
