@@ -190,10 +190,14 @@ def test_starving_of_a_broker_that_died_meanwhile_does_not_count():
 
 @pytest.fixture
 def sleeper() -> Iterator[int]:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    program = "import time; print('up', flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()  # one that still starts opens files, and ends where it may not
     yield child.pid
     child.kill()
     child.wait()
+    child.stdout.close()
 
 
 class Descriptors(World):
