@@ -21,7 +21,7 @@ from chaos.campaign import shrink
 from chaos.catalogue.contracts import CONTROLLER, RAFT
 from chaos.checker.compose import EXIT_USAGE
 from chaos.compare import compared, tables
-from chaos.demo import demo_of, parser, run_and_check, workload_of
+from chaos.demo import Count, demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks
 from chaos.record import DamagedRecording
@@ -31,6 +31,7 @@ from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
 from chaos.scenarios.expand import expand
 from chaos.scenarios.library import find, shipped
 from chaos.scenarios.modes import in_mode
+from chaos.scenarios.repeat import ROUNDS_HELP, ROUNDS_MAX, repeated
 from chaos.scenarios.schema import WrongScenario, load
 from chaos.show import show_verdict
 from chaos.switch_scenarios import switch_disks
@@ -132,10 +133,12 @@ def _run_file(name: str, rest: Sequence[str], console: Console) -> int:
     """Run a scenario of a file, ours by name or anybody's by path."""
     made = parser(f"ledgermq chaos run {name}")
     made.set_defaults(rate=None, seconds=None, workload=None, mode=None)
+    made.add_argument("--rounds", type=Count(1, ROUNDS_MAX), default=1, help=ROUNDS_HELP)
     options = made.parse_args(rest)
     try:
         plan = load(find(name))
         plan = plan if options.mode is None else in_mode(plan, options.mode)
+        plan = repeated(plan, options.rounds)
     except WrongScenario as error:
         console.print(Text(str(error)), soft_wrap=True)
         return EXIT_USAGE

@@ -278,5 +278,16 @@ class Range:
         return number
 
 
+class Count(Range):
+    """An argparse type: a whole number within limits."""
+
+    def __call__(self, text: str) -> int:
+        """Return the number. Errors: ArgumentTypeError."""
+        number = super().__call__(text)
+        if number != int(number):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        return int(number)
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -34,10 +34,11 @@ from chaos.campaign.plan import (
 )
 from chaos.campaign.runner import LIMIT_S, CannotGoOn, Keep, Runner
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
-from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, RATE_MAX, Parser, Range
+from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, RATE_MAX, Count, Parser, Range
 from chaos.hints import program
 from chaos.scenario import WORKLOADS
 from chaos.scenarios.library import find, shipped
+from chaos.scenarios.repeat import ROUNDS_HELP, ROUNDS_MAX
 from chaos.scenarios.schema import WrongScenario, load
 from chaos.show import STYLES
 from ledgermq.runtime.clock import SystemClock
@@ -116,7 +117,7 @@ def _known(name: str) -> str:
 def _run_options(options: argparse.Namespace) -> list[str]:
     words = [] if options.spark else ["--no-spark"]
     given = {"--workload": options.workload, "--rate": options.rate, "--flush": options.flush}
-    given |= {"--break": options.mutant}
+    given |= {"--rounds": options.rounds, "--break": options.mutant}
     for name, value in given.items():
         words += [] if value is None else [name, str(value)]
     return words if options.backend == "local" else [*words, "--backend", options.backend]
@@ -243,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
     made = Parser(prog="ledgermq chaos campaign", description=(__doc__ or "").splitlines()[0])
     ends = made.add_argument_group("how long; by default each scenario once")
     ends.add_argument("--hours", type=Range(0.001, HOURS_MAX), help="begin no run after so long")
-    ends.add_argument("--runs", type=_Count(1, RUNS_MAX), help="so many runs in all")
+    ends.add_argument("--runs", type=Count(1, RUNS_MAX), help="so many runs in all")
     made.add_argument("--out", type=Path, help="its directory; one that is there is gone on with")
     made.add_argument(
         "--scenario",
@@ -261,11 +262,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--spark", action="store_true", help="judge each run on Spark, too")
     made.add_argument("--workload", choices=tuple(WORKLOADS), help="instead of the files' own")
     made.add_argument("--rate", type=Range(1, RATE_MAX), help="sends a second, likewise")
-    made.add_argument("--flush", choices=("sync", "async"), help="likewise")
+    made.add_argument("--rounds", type=Count(1, ROUNDS_MAX), help=ROUNDS_HELP)
+    made.add_argument("--flush", choices=("sync", "async"), help="instead of what the seed says")
     made.add_argument("--backend", choices=("local", "docker"), default="local")
     made.add_argument("--break", dest="mutant", metavar="BUG", help="plant a bug in each run")
     made.add_argument(
-        "--keep", type=_Count(0, 10_000), default=3, help="histories of valid runs (default 3)"
+        "--keep", type=Count(0, 10_000), default=3, help="histories of valid runs (default 3)"
     )
     made.add_argument(
         "--disk", type=Range(0.1, 1e5), default=10.0, help="GiB of all histories (default 10)"
@@ -274,14 +276,3 @@ def _parser() -> argparse.ArgumentParser:
         "--run-limit", type=Range(30, 86_400), default=LIMIT_S, help="seconds of one run"
     )
     return made
-
-
-class _Count(Range):
-    """An argparse type: a whole number within limits."""
-
-    def __call__(self, text: str) -> int:
-        """Return the number. Errors: ArgumentTypeError."""
-        number = super().__call__(text)
-        if number != int(number):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-        return int(number)

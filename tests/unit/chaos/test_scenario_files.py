@@ -18,6 +18,7 @@ from chaos.scenarios.document import BYTES_MAX, Unreadable, read
 from chaos.scenarios.expand import expand
 from chaos.scenarios.library import find, shipped
 from chaos.scenarios.modes import in_mode
+from chaos.scenarios.repeat import ROUNDS_MAX, repeated
 from chaos.scenarios.schema import TIMEOUTS_S, WrongScenario, load, parse
 from chaos.show import coverage_table
 from tests.architecture.test_catalogues import shown
@@ -348,3 +349,30 @@ def test_coverage_counts_what_took_effect_while_sends_were_in_flight():
     table = coverage_table(SimpleNamespace(local=local), faults)  # type: ignore[arg-type]
     assert [list(column.cells) for column in table.columns][:2] == [["kill"], ["2"]]
     assert [str(next(iter(column.cells))) for column in table.columns][2:] == ["1", "5"]
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_in_rounds_each_fault_comes_again_under_a_name_of_its_own(name):
+    plan = load(find(name))
+    once, thrice = expand(plan, 7), expand(repeated(plan, 3), 7)
+    started = [step.name for step in thrice.timeline if step.do == "start"]
+    stopped = [step.name for step in thrice.timeline if step.do == "stop"]
+    assert len(set(started)) == len(started)
+    assert set(stopped) <= set(started)
+    assert len(planned_faults(thrice)) == 3 * len(planned_faults(once))
+    assert thrice.coverage == {kind: 3 * many for kind, many in once.coverage.items()}
+    assert thrice.timeline_s_max >= once.timeline_s_max
+
+
+def test_a_second_of_the_main_phase_counts_from_its_round():
+    text = HEAD + "timeline:\n- {at: 2, do: [{kill: leader}], hold: 3}\n"
+    found = expand(repeated(parse(text, "x.yaml"), 2), 1)
+    times = [step.within_s for step in found.timeline if step.what == "at"]
+    assert times == [2.0, 12.0]
+
+
+@pytest.mark.parametrize("rounds", [0, ROUNDS_MAX + 1])
+def test_other_numbers_of_rounds_are_refused(rounds):
+    plan = parse(HEAD + TIMELINE, "x.yaml")
+    with pytest.raises(ValueError, match="rounds"):
+        repeated(plan, rounds)

@@ -1,0 +1,50 @@
+"""A scenario file several times over: one run with the start, the drain and the verdict of one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from chaos.scenario import Step
+from chaos.scenarios.schema import Entry, Plan
+
+ROUNDS_MAX: Final = 50
+ROUNDS_HELP: Final = "how many times a file's timeline and its drawn faults come (default 1)"
+_BETWEEN_S: Final = 5.0
+"""What a round with entries at a given second is given beyond the end of its last hold."""
+
+
+def repeated(plan: Plan, rounds: int) -> Plan:
+    """Return a plan whose timeline, and whose drawn faults, come ``rounds`` times in a row.
+
+    ``at`` of an entry counts from the begin of its round. A coverage that the file names is asked
+    for in each round. Errors: `ValueError` for no such number of rounds.
+    """
+    if not 1 <= rounds <= ROUNDS_MAX:
+        raise ValueError(f"{rounds} rounds: 1 to {ROUNDS_MAX} are possible")
+    if rounds == 1:
+        return plan
+    draw, coverage, phases = plan.random, plan.coverage, dict(plan.phases)
+    if "main" in phases:
+        phases["main"] *= rounds
+    return replace(
+        plan,
+        timeline=_entries(plan.timeline, rounds),
+        steps=tuple(_step(step, at) for at in range(rounds) for step in plan.steps),
+        random=draw and replace(draw, rounds=draw.rounds * rounds),
+        coverage=coverage and {kind: many * rounds for kind, many in coverage.items()},
+        phases=phases,
+    )
+
+
+def _entries(timeline: Sequence[Entry], rounds: int) -> tuple[Entry, ...]:
+    ends = (entry.at_s + entry.hold_s for entry in timeline if entry.at_s is not None)
+    length_s = max(ends, default=0.0) + _BETWEEN_S
+    return tuple(_later(entry, at * length_s) for at in range(rounds) for entry in timeline)
+
+
+def _later(entry: Entry, by_s: float) -> Entry:
+    return entry if entry.at_s is None else replace(entry, at_s=entry.at_s + by_s)
+
+
+def _step(step: Step, at: int) -> Step:
+    return replace(step, name=f"{at + 1}.{step.name}") if step.name and at else step
