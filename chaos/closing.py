@@ -7,6 +7,7 @@ leads; and where nothing of a log may go, a queue begins with its first message.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -370,13 +371,16 @@ def may_be_asked_for(
 def _owed_again(raw: Path, most: Mapping[str, int]) -> int:
     """Return how many messages that a listener refused were not handed to its group again.
 
-    Without what came as often as its group allows: it is a dead letter.
+    Without what came as often as its group allows, which is a dead letter, and without what the
+    group has accepted once (`chaos.checker.service.check_refused`).
     """
     refused: dict[tuple[str, int], int] = {}
     given: dict[tuple[str, int], int] = {}
+    accepted: Counter[tuple[str, int]] = Counter()
     for path in raw.glob("*-[0-9]*.jsonl"):
         for _, table, row in read_recording(path):
             if table == "acks" and row["kind"] == "nack":
+                accepted[row["grp"], row["msg_key"]] -= 1
                 if row["reconsume"] >= most.get(row["grp"], row["reconsume"] + 1):
                     continue
                 who = (row["grp"], row["msg_key"])
@@ -384,7 +388,8 @@ def _owed_again(raw: Path, most: Mapping[str, int]) -> int:
             elif table == "deliveries":
                 who = (row["grp"], row["msg_key"])
                 given[who] = max(given.get(who, 0), row["t_proc_end"])
-    return sum(given.get(who, 0) <= t for who, t in refused.items())
+                accepted[who] += 1
+    return sum(given.get(who, 0) <= t and accepted[who] <= 0 for who, t in refused.items())
 
 
 def _key_of(message: Any) -> str | None:  # noqa: ANN401 - a message or nothing

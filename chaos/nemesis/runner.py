@@ -21,6 +21,7 @@ from chaos.record import Recorder
 
 Notice = Callable[[str], None]
 HEALTHY_TIMEOUT_S = 20.0
+LOOKS = 3
 
 
 class Nemesis:
@@ -159,13 +160,7 @@ class Nemesis:
     async def _look(self, *, patient: bool) -> str:
         """Bind the roles to nodes, once the cluster is healthy, or as it is now."""
         probe = self._setting.probe
-
-        async def healthy() -> bool:
-            return probe.healthy()
-
-        fine = await until(healthy, HEALTHY_TIMEOUT_S) if patient else probe.healthy()
-        if fine and not self.active and self._on_healthy is not None:
-            await self._on_healthy()
+        fine = await self._settled() if patient else probe.healthy()
         leader = probe.leader()
         followers = sorted(node for node in self._setting.cluster.nodes if node != leader)
         self._looks += 1
@@ -175,6 +170,21 @@ class Nemesis:
         if leader is not None:
             self._roles["leader"] = leader
         return f"healthy={fine} {self._roles}"
+
+    async def _settled(self) -> bool:
+        """Wait until all is well; who leads may step down while others are told that it is."""
+        probe, fine = self._setting.probe, False
+
+        async def healthy() -> bool:
+            return probe.healthy()
+
+        for _ in range(LOOKS):
+            fine = await until(healthy, HEALTHY_TIMEOUT_S)
+            if fine and not self.active and self._on_healthy is not None:
+                await self._on_healthy()
+            if not fine or probe.leader() is not None:
+                break
+        return fine
 
     async def _switch(self, targets: object) -> str:
         """Make a slave the master, as a person would."""

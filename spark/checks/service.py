@@ -19,19 +19,24 @@ from spark.result import UNKNOWN, CheckResult
 
 
 def check_refused(context: Context) -> CheckResult:
-    """Return A27."""
+    """Return A27.
+
+    A refusal of what the group has accepted before is not owed: a listener ended more often than it
+    refused. The member that had the queue then may have committed beyond it.
+    """
     result = CheckResult(check="A27", summary="what was refused came again")
     if not any(row.kind == "nack" for row in context.ack_stats):
         return result
     if missing := unnamed_refusals(context):
         return unknown("A27", missing)
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
+    owed = most.isNull() | (F.col("reconsume") < most)  # the others are for A57
     refused = (
         context.table("acks")
-        .filter("kind = 'nack' and msg_key is not null and t_inv is not null")
-        .filter(most.isNull() | (F.col("reconsume") < most))  # the others are for A57
+        .filter("kind = 'nack' and msg_key is not null")
         .groupBy(F.col("grp").alias("gname"), "msg_key")
-        .agg(F.max("t_inv").alias("t"))
+        .agg(F.max(F.when(owed, F.col("t_inv"))).alias("t"), F.count("*").alias("refusals"))
+        .filter("t is not null")
     )
     checked = context.deliveries.filter("own").filter(
         ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
@@ -39,9 +44,14 @@ def check_refused(context: Context) -> CheckResult:
     last = (
         checked.join(refused.select("gname", "msg_key"), ["gname", "msg_key"], "left_semi")
         .groupBy("gname", "msg_key")
-        .agg(F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("last"))
+        .agg(
+            F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("last"),
+            F.count("t_proc_end").alias("ended"),
+        )
     )
-    rows = refused.join(last, ["gname", "msg_key"], "left").filter("coalesce(last, -1) <= t")
+    rows = refused.join(last, ["gname", "msg_key"], "left").filter(
+        "coalesce(last, -1) <= t and coalesce(ended, 0) <= refusals"
+    )
     if any(row.n_dlq for row in context.delivery_stats):
         letters = context.deliveries.filter("own and is_dlq and msg_key is not null")
         letters = letters.select(F.col("grp").alias("gname"), "msg_key")

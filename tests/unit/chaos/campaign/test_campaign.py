@@ -257,7 +257,9 @@ def test_a_run_is_named_by_a_command_that_repeats_it():
 def asked(**given: object) -> SimpleNamespace:
     usual = {"scenario": None, "seeds": None, "spark": False, "workload": None, "rate": None}
     usual |= {"in_containers": None}
-    return SimpleNamespace(**usual | {"flush": None, "mutant": None, "backend": "local"} | given)
+    return SimpleNamespace(
+        **usual | {"flush": None, "rounds": None, "mutant": None, "backend": "local"} | given
+    )
 
 
 def test_scenarios_in_containers_stay_when_a_campaign_goes_on(tmp_path: Path):
