@@ -43,6 +43,7 @@ from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
 from broker.processor.slave_tables import SlaveTablesProcessor
 from broker.processor.stats import StatsProcessor
+from broker.processor.timers import TimersProcessor
 from broker.processor.topics import TopicsProcessor
 from broker.processor.traffic import TrafficProcessor
 from broker.processor.transaction import TransactionProcessor
@@ -215,6 +216,7 @@ def _build_tools(
         forward,
         RuntimeProcessor(config, store, counts, clock, disk.fullest, delays),
         SlaveTablesProcessor(tables.state, tables.offsets, walks),
+        TimersProcessor(clock),
     )
 
 

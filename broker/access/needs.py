@@ -134,7 +134,8 @@ ACCOUNT: Final = frozenset(
         Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, Code.VIEW_BROKER_STATS_DATA,
         Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_PRODUCER_INFO, Code.QUERY_TOPICS_BY_CONSUMER,
         Code.GET_TOPIC_CONFIG, Code.GET_SUBSCRIPTIONGROUP_CONFIG, Code.GET_BROKER_EPOCH_CACHE,
-        Code.READ_INDEX,
+        Code.READ_INDEX, Code.GET_TIMER_CHECK_POINT, Code.GET_TIMER_METRICS,
+        Code.GET_ALL_MESSAGE_REQUEST_MODE,
     }
 )  # fmt: skip
 """Figures and tables, no message: whoever has an account may ask."""

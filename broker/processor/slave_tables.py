@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from broker.stats.pages import Part
     from broker.stats.walks import Walks
 
+_VERSION: Final = b'{"counter":0,"timestamp":0}'
+"""A slave of RocketMQ 5 needs one here and compares it with nothing; 4.9.7 passes over it."""
 KEYS_PER_STEP: Final = 64
 OFFSETS_PER_STEP: Final = 2_048
 """And the key with which there are more: half a millisecond, and for one key 65,536 at most."""
@@ -54,7 +56,7 @@ class SlaveTablesProcessor:
         """Take GET_ALL_CONSUMER_OFFSET (43)."""
 
         def body(parts: list[bytes]) -> bytes:
-            return b'{"offsetTable":{' + b",".join(parts) + b"}}"
+            return b'{"dataVersion":%b,"offsetTable":{%b}}' % (_VERSION, b",".join(parts))
 
         page = Page(decode_header(request, PageHeader))
         parts = page.texts(self._parts(page.first))

@@ -37,12 +37,25 @@ ROUND = 400
 FOLLOW_S = 40.0
 
 
-@pytest.fixture(scope="module")
-def tools() -> java.JavaTools:
+def prepared(version: str) -> java.JavaTools:
     try:
-        return java.prepare()
+        return java.prepare(version)
     except java.JavaUnavailableError as error:
         pytest.skip(f"exchange with the real broker skipped: {error}")
+
+
+@pytest.fixture(scope="module")
+def tools() -> java.JavaTools:
+    return prepared(java.VERSION)
+
+
+@pytest.fixture(scope="module", params=[java.VERSION, "5.3.3"])
+def masters(request: pytest.FixtureRequest) -> java.JavaTools:
+    """What masters are made of. A slave of 5.3.3 finds its master by name servers alone.
+
+    `test_slave_tables_exchange` has such ones.
+    """
+    return prepared(request.param)
 
 
 def files(store: Path) -> dict[str, bytes]:
@@ -146,17 +159,17 @@ def test_a_slave_of_rocketmq_follows_our_master(
 
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
 def test_our_slave_follows_a_master_of_rocketmq(
-    tmp_path: Path, tools: java.JavaTools, role: str
+    tmp_path: Path, masters: java.JavaTools, role: str
 ) -> None:
     settings = {**SETTINGS, "brokerRole": role}
     if role == "SYNC_MASTER":
-        master = RealBroker(tools, tmp_path / "m", tmp_path / "m/store", settings)
+        master = RealBroker(masters, tmp_path / "m", tmp_path / "m/store", settings)
         slave = OurBroker(tmp_path / "s", tmp_path / "s/store", of_slave(master))
         with master, slave:
             asyncio.run(write(master, 0))
             wait_equal(master.store, slave.store)
         return
     follow(
-        lambda: RealBroker(tools, tmp_path / "m", tmp_path / "m/store", settings),
+        lambda: RealBroker(masters, tmp_path / "m", tmp_path / "m/store", settings),
         lambda master: OurBroker(tmp_path / "s", tmp_path / "s/store", of_slave(master)),
     )

@@ -413,7 +413,8 @@ def test_what_a_slave_asks_is_answered_as_it_reads_it():
     request = RemotingCommand(code=43)
     body = asyncio.run(answers.handle_offsets(None, request)).body
     assert msgspec.json.decode(body) == {
-        "offsetTable": {KEY: {"0": 5, "1": 8}, "orders@h": {"0": 1}}
+        "dataVersion": {"counter": 0, "timestamp": 0},
+        "offsetTable": {KEY: {"0": 5, "1": 8}, "orders@h": {"0": 1}},
     }
     body = answers.handle_delays(None, RemotingCommand(code=45)).body
     assert msgspec.json.decode(body) == {"offsetTable": {"3": 7}}
