@@ -41,10 +41,14 @@ class BlockCache:
         """Return the place behind the last byte of a file that is not zero. Errors: `ReadError`."""
         return self._files.open(info.path).nonzero_end()
 
+    def forget(self) -> None:
+        """Keep no block."""
+        self._blocks.clear()
+
     def close(self) -> None:
         """Close the files."""
         self._files.close()
-        self._blocks.clear()
+        self.forget()
 
 
 class ByteRow:

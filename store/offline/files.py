@@ -6,6 +6,7 @@ sector that cannot be read, or a file that is cut meanwhile, is an error with a 
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections import Counter, OrderedDict
@@ -64,6 +65,10 @@ class StoreFile:
             self._start, at = offset, 0
         return self._window[at : at + size]
 
+    def forget(self) -> None:
+        """Keep nothing of what was read: it may have been written over since."""
+        self._window = memoryview(b"")
+
     def read_exact(self, offset: int, size: int) -> bytes:
         """Return bytes, fewer at the end of the file, and keep none. Errors: `ReadError`."""
         try:
@@ -80,8 +85,8 @@ class StoreFile:
         """Return where the next byte lies that was ever written; the size if there is none."""
         try:
             return os.lseek(self._fd, offset, os.SEEK_DATA)
-        except OSError:
-            return self.size
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else offset  # else it knows no holes
 
     def nonzero_from(self, offset: int) -> int | None:
         """Return the place of the first byte at or behind ``offset`` that is not zero."""

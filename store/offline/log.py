@@ -8,6 +8,7 @@ torn write or an earlier, longer log has left. Source: spec/disk.md 5.2, 5.7, 6.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -69,6 +70,8 @@ class LogEnd:
     """From the end to the last byte that is not zero."""
     reason: str = ""
     """Why what begins there is no entry; empty if nothing does."""
+    unread: str = ""
+    """Why the disk did not give what lies there or behind: there may be more of the log."""
 
 
 class _NoEntry(Exception):  # noqa: N818  # an outcome, no error
@@ -115,6 +118,7 @@ class LogWalk:
         self._term = 0
         self._stored = 0
         self._begin = position
+        self._unread = ""
         self.end = LogEnd(position, log.segments.directory, 0)
 
     def run(self) -> Iterator[Record | Damage]:
@@ -149,6 +153,7 @@ class LogWalk:
     def _next(self, position: int) -> Record | Damage | int | None:
         """Return what begins at ``position``; a number where to go on; None at the end."""
         info = self._file_at(position)
+        index, self._unread = self._index, ""
         if info is None:
             following = bisect_right(self._bases, position)
             if following == len(self._bases):
@@ -162,8 +167,21 @@ class LogWalk:
         except (_NoEntry, CorruptRecord) as error:
             reason = str(error)
         except ReadError as error:
-            reason = f"cannot be read: {error.reason}"
-        return self._search(position, position + 1, reason)
+            reason, self._unread = f"cannot be read: {error.reason}", error.reason
+        damage = self._search(position, position + 1, reason)
+        return damage and (self._maybe_written(info, position, index) or damage)
+
+    def _maybe_written(self, info: FileInfo, position: int, index: int) -> Record | int | None:
+        """Return what lies at ``position`` by now: a broker may be at work on this log.
+
+        It writes in order, so what lies behind is there only once this is. ``index``: of the entry.
+        """
+        found, self._index = self._index, index
+        with contextlib.suppress(_Blank, _NoEntry, CorruptRecord, ReadError):
+            self._files.open(info.path).forget()
+            return self._read(info, position)
+        self._index = found
+        return None
 
     def _file_at(self, position: int) -> FileInfo | None:
         number = bisect_right(self._bases, position) - 1
@@ -283,7 +301,10 @@ class LogWalk:
 
     def _unit_problem(self, header: EntryHeader, position: int) -> str | None:
         """Say if the index has another place or term for this very entry: no CRC covers them."""
-        data = self._units.read(header.entry_index * UNIT_BYTES, UNIT_BYTES)
+        try:
+            data = self._units.read(header.entry_index * UNIT_BYTES, UNIT_BYTES)
+        except ReadError:
+            return None  # it has nothing to say, which is no fault of the entry
         if len(data) < UNIT_BYTES or not any(data):
             return None
         magic, where, _, index, term = UNIT.unpack(data)
@@ -348,7 +369,8 @@ class LogWalk:
                 if len(chunk) < SEARCH_BYTES:
                     break
                 offset += len(chunk) - 3
-        except ReadError:
+        except ReadError as error:
+            self._unread = error.reason
             return None  # what follows in this file is as good as gone
         return None
 
@@ -375,7 +397,7 @@ class LogWalk:
 
     def _set_end(self, position: int, reason: str) -> None:
         path, offset = self._place(position)
-        self.end = LogEnd(position, path, offset, reason=reason)
+        self.end = LogEnd(position, path, offset, reason=reason, unread=self._unread)
         last = position
         for info in self._log.segments.files:
             if info.base + info.size > position:
@@ -384,7 +406,7 @@ class LogWalk:
                     if file.nonzero_from(max(0, position - info.base)) is not None:
                         last = max(last, info.base + file.nonzero_end())
                 except ReadError as error:
-                    self.end.reason = self.end.reason or f"cannot be read: {error.reason}"
+                    self.end.unread = error.reason
         self.end.tail_bytes = last - position
 
 

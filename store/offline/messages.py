@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dledger.codec.entry import HEADER_BYTES
 from ledgermq.remoting.protocol.errors import ProtocolError, RemoteProtocolError
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.remoting.protocol.message_row import message_row
@@ -118,8 +120,11 @@ class Dump:
                 if item.problem:
                     self.damages.append((item.path, item.offset, item.problem))
                 yield item
-            if walk.end.reason:
-                self.tail = (walk.end.path, walk.end.offset, walk.end.reason)
+            end = walk.end
+            if end.unread:
+                self.damages.append((end.path, end.offset, f"cannot be read: {end.unread}"))
+            elif end.reason:
+                self.tail = (end.path, end.offset, end.reason)
 
     def _walk(self, log: LogFolder, start: int | None, *, check: bool) -> LogWalk:
         begin = self._promises.begin if log is self._folder.dledger else None
@@ -170,7 +175,8 @@ class Dump:
                 self._limits[key] = (min(low, high), high)
                 if unit is not None and 0 < unit[1] < GAP_SIZE:
                     dispatched = max(dispatched, unit[0] + unit[1])
-            self._find_start(queues)
+            with suppress(ReadError):  # told of already
+                self._find_start(queues)
         finally:
             queues.close()
         self._read_tail(begin, dispatched)
@@ -202,8 +208,15 @@ class Dump:
         chosen = self._selection
         if chosen.topic is None or chosen.queue_id is None or not chosen.first:
             return
-        queue = queues.by_key.get((chosen.topic.encode(), chosen.queue_id))
+        key = (os.fsencode(chosen.topic), chosen.queue_id)
+        queue = queues.by_key.get(key)
         unit = None if queue is None else queue.unit(chosen.first)
-        if unit is not None and 0 < unit[1] < GAP_SIZE:
-            header = 0 if self._folder.dledger is None else 48
-            self._start = unit[0] - header
+        if unit is None or not 0 < unit[1] < GAP_SIZE:
+            return
+        for log in self._folder.logs:
+            start = unit[0] - (HEADER_BYTES if log is self._folder.dledger else 0)
+            found = next(self._walk(log, start, check=False).run(), None)
+            if isinstance(found, Record) and found.physical == unit[0]:
+                is_it = (found.topic, found.queue_id) == key and found.queue_offset == chosen.first
+                self._start = start if is_it else None  # else the unit is damaged: look at all
+                return

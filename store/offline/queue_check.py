@@ -166,6 +166,7 @@ class QueueCheck:
                 f"{self.behind} messages from here on are in no queue yet",
                 "dispatch comes to it, at the latest at the next start",
             )  # fmt: skip
+        self._queues.forget()  # a broker that is at work has written more since
         for key, queue in self._queues.by_key.items():
             if key in self._unreadable or queue.is_light:
                 continue
@@ -228,7 +229,7 @@ def check_queue_files(queues: Queues, findings: Findings) -> None:
         for info in queue.files.row.files:
             if info.size == 0 and info is queue.files.row.files[-1]:
                 findings.harmless(Part.QUEUE, "not made", info.path, 0, UNMADE, REMEDY)
-            elif info.size != queues.file_bytes:
+            elif info.size != queues.file_bytes or not info.size:
                 findings.damage(
                     Part.QUEUE, "size", info.path, info.size,
                     f"{info.size} bytes, other queue files have {queues.file_bytes}", REMEDY,

@@ -133,6 +133,10 @@ class Queues:
         key = (os.fsencode(topic), int(name))
         self.by_key[key] = Queue(*key, ByteRow(row, self._cache))
 
+    def forget(self) -> None:
+        """Keep nothing of what was read: it may have been written over since."""
+        self._cache.forget()
+
     def close(self) -> None:
         """Close the files."""
         self._cache.close()

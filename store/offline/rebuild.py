@@ -179,6 +179,8 @@ class Rebuild:
                 if not plan.is_going_on:
                     self._stage(plan)
                 self._swap()
+            except ReadError as error:
+                _refuse(f"{error}; a file that the rebuild takes over cannot be read")
             except OSError as error:
                 where = f"{self._staging}: {error.strerror or error}"
                 message = f"rebuild is not complete, and can be run again: {where}"
@@ -192,7 +194,8 @@ class Rebuild:
         for log in self._folder.logs:
             is_dledger = log.kind is LogKind.DLEDGER
             begin = self._promises.begin if is_dledger else None
-            for item in LogWalk(log, begin=begin, progress=self._progress).run():
+            walk = LogWalk(log, begin=begin, progress=self._progress)
+            for item in walk.run():
                 if isinstance(item, Damage):
                     _refuse(
                         f"{shown(item.path)} offset {item.offset}: the log is damaged"
@@ -202,6 +205,11 @@ class Rebuild:
                     return  # a start dispatches what is committed behind it
                 else:
                     yield item
+            if walk.end.unread:
+                _refuse(
+                    f"{shown(walk.end.path)} offset {walk.end.offset}: the log cannot be read"
+                    f" ({walk.end.unread}); queues made from it would miss messages"
+                )
 
     # Making
 

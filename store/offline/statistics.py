@@ -107,6 +107,7 @@ def collect(folder: StoreFolder, progress: Progress | None = None) -> Statistics
                 _count_of(found, (item.topic, item.queue_id)).add(item)
             else:
                 found.state_records += 1
+        found.damaged += bool(walk.end.unread)
         row = _log_row(log.segments, walk.end) | {
             "kind": log.kind, "directory": log.directory, "records": records,
             "begin": begin[0] if begin else log.segments.start,

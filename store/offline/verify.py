@@ -291,7 +291,14 @@ class _Check:
     def _check_end(self, ends: list[LogEnd]) -> None:
         """Judge what lies behind the log, and whether it ends too early."""
         end, findings, promises = ends[-1], self._findings, self._promises
-        if end.tail_bytes or end.reason:
+        for one in ends:
+            if one.unread:
+                what = f"what lies here or behind cannot be read: {one.unread}"
+                findings.damage(Part.LOG, "unreadable", one.path, one.offset, what)
+        if end.tail_bytes and self.in_use_by is not None and not end.unread:
+            what = f"{end.tail_bytes} bytes behind {end.position} were written meanwhile"
+            findings.note(Part.LOG, "growing", end.path, what)
+        elif (end.tail_bytes or end.reason) and not end.unread:
             reason = end.reason or "nothing there, but bytes behind it"
             findings.harmless(
                 Part.LOG, "tail", end.path, end.offset,
@@ -388,7 +395,7 @@ def _check_row(row: FileRow, part: Part, findings: Findings, *, is_alone: bool =
         if info.size == 0 and info is row.files[-1]:
             findings.harmless(part, "not made", info.path, 0, UNMADE, "the next start removes it")
             break
-        if info.size != row.file_bytes:
+        if info.size != row.file_bytes or not info.size:
             what = f"{info.size} bytes, the others have {row.file_bytes}"
             findings.damage(part, "size", info.path, info.size, what, remedy)
         elif info.base % info.size:
