@@ -20,12 +20,17 @@ _SETTINGS: Final = ("scenario", "seed", "mode", "backend", "mutant")
 def compared(one: Path, other: Path) -> list[tuple[str, list[Row]]]:
     """Return what to show of two runs: headings, each with rows of name and two values.
 
-    Errors: `NoPlan` if one of them was not judged.
+    Errors: `NoPlan` if one of them was not judged, or its files say what no run of ours says.
     """
     sides = [_side(run) for run in (one, other)]
     parts = [_settings, _verdicts, _counts, _rates, _faults]
-    found = [(part.__name__.strip("_"), _rows([part(side) for side in sides])) for part in parts]
-    return [*found, ("checks that differ", list(_checks(sides)))]
+    try:
+        told = [(part.__name__.strip("_"), [part(side) for side in sides]) for part in parts]
+        checks = list(_checks(sides))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise NoPlan(f"{one} or {other}: run.json or verdict is none of ours: {what}") from error
+    return [*((title, _rows(of_both)) for title, of_both in told), ("checks that differ", checks)]
 
 
 def tables(parts: Sequence[tuple[str, list[Row]]], names: tuple[str, str]) -> Iterator[Table]:
@@ -52,7 +57,8 @@ def _side(run: Path) -> dict[str, Any]:
 
 def _rows(sides: Sequence[Mapping[str, str]]) -> list[Row]:
     names = dict.fromkeys(name for side in sides for name in side)
-    return [(name, sides[0].get(name, "-"), sides[1].get(name, "-")) for name in names]
+    left, right = sides
+    return [(str(n), str(left.get(n, "-")), str(right.get(n, "-"))) for n in names]
 
 
 def _settings(side: Mapping[str, Any]) -> dict[str, str]:

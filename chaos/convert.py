@@ -24,6 +24,8 @@ from chaos.history.tables import TABLES
 from chaos.record import read_recording
 from chaos.terms import Reigns
 
+LAST_TABLE = "runs"
+"""Once it is there, so are the others; some come before, when logs are collected."""
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
@@ -31,10 +33,10 @@ Tables = dict[str, list[Row]]
 def convert(run: Path, run_row: Row) -> Tables:
     """Read RUN/raw, write RUN/tables, and return the tables' rows.
 
-    ``run_row`` is the one row of ``runs``. Errors: `DamagedRecording`.
+    ``run_row`` is the one row of ``runs``, which is written last. Errors: `DamagedRecording`.
     """
     tables = collect(run, str(run_row["run_id"]))
-    tables["runs"] = [run_row]
+    tables[LAST_TABLE] = [run_row]
     for name, rows in tables.items():
         write_table(run, name, rows)
     return tables
@@ -151,8 +153,9 @@ def write_table(run: Path, name: str, rows: list[Row]) -> Path:
     path = run / "tables" / name / "part-0000.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pydict(data, schema=arrow_schema(name))
-    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
-    return path
+    part = path.with_name(f".{path.stem}")
+    pq.write_table(table, part, compression="zstd", write_page_checksum=True)
+    return part.replace(path)
 
 
 def read_table(run: Path, name: str) -> list[Row]:

@@ -24,12 +24,18 @@ class DamagedRecording(Exception):  # noqa: N818 - it says what was found
 
 
 class Recorder:
-    """Appends rows to one file. Errors: OSError of the write passes, a history must be whole."""
+    """Appends rows to one file. Errors: OSError of the write passes, a history must be whole.
+
+    A write that fails is the last: rows behind it would hide the hole. Whoever goes on all the same
+    is told again as the file is closed, and does not end as though all were on record.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         self._count = 0
+        self._failed = ""
+        """Why no row is taken any more; empty while they are."""
 
     def write(self, table: str, row: Mapping[str, Any]) -> None:
         """Append one row."""
@@ -42,9 +48,16 @@ class Recorder:
             self._append(b"\n".join(lines) + b"\n", len(lines))
 
     def _append(self, text: bytes, lines: int) -> None:
-        written = os.write(self._fd, text)
+        if self._failed:
+            raise OSError(f"the recording ended early: {self._failed}")
+        try:
+            written = os.write(self._fd, text)
+        except OSError as error:
+            self._failed = str(error)
+            raise
         if written != len(text):
-            raise OSError(f"short write to the recording: {written} of {len(text)} bytes")
+            self._failed = f"short write to the recording: {written} of {len(text)} bytes"
+            raise OSError(self._failed)
         self._count += lines
 
     def close(self) -> None:
@@ -54,8 +67,10 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
+        if self._failed and kind is None:
+            raise OSError(f"the recording ended early: {self._failed}")
 
 
 def read_recording(path: Path) -> Iterator[Line]:

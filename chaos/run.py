@@ -23,7 +23,7 @@ from chaos.backends.pair import LocalPair
 from chaos.catalogue.contracts import CONTROLLER, MODES, RAFT, copies
 from chaos.churn import change_members
 from chaos.closing import Closing
-from chaos.convert import convert
+from chaos.convert import LAST_TABLE, convert
 from chaos.decisions import DecisionProbe
 from chaos.dump import dump_events, dump_replicas
 from chaos.generator import Script, Stream
@@ -212,7 +212,8 @@ async def _live(parts: Parts) -> None:
 
 async def _put_down(parts: Parts) -> None:
     """Stop everything, whatever happened before."""
-    parts.phase("stop", "stopping the brokers")
+    with contextlib.suppress(OSError):  # it is put down where nothing can be recorded, too
+        parts.phase("stop", "stopping the brokers")
     await parts.workers.kill_all()
     await parts.probe.stop()
     if parts.decisions is not None:
@@ -448,7 +449,8 @@ def run_row(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def convert_interrupted(run: Path) -> None:
-    """Make the tables of a run of ours whose harness died before it could."""
-    if not (run / "tables").exists() and (run / "raw").is_dir() and (run / "run.json").is_file():
+    """Make the tables of a run of ours whose harness died before it could, or amid them."""
+    made = (run / "tables" / LAST_TABLE).exists()
+    if not made and (run / "raw").is_dir() and (run / "run.json").is_file():
         with contextlib.suppress(ValueError):  # a broken run.json: whoever reads it next says so
             convert(run, run_row(json.loads((run / "run.json").read_text())))

@@ -365,4 +365,16 @@ HARNESS: Final = (
         source="A TOML date in [run] ended the import with a trace, once all was read.",
         plant=patch("chaos.exchange.mapping:_Reader._run", ("json.dumps(told)", "pass")),
     ),
+    Mutant(
+        name="record-goes-on-behind-a-hole",
+        breaks="What could not be recorded is left out, and the numbers of the lines hide it.",
+        source="A disk that was full for a moment: deliveries in no row, and no number missed.",
+        plant=patch("chaos.record:Recorder._append", ("self._failed = str(error)", "pass")),
+    ),
+    Mutant(
+        name="end-of-its-own-forgiven",
+        breaks="A broker that was to end by a fault, and did not, may end by itself later.",
+        source="Its end was no row of the run's unexpected ones.",
+        plant=patch("chaos.nemesis.shimmed:Shimmed.probe_after", ("may_end=False", "may_end=True")),
+    ),
 )

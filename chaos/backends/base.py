@@ -100,8 +100,8 @@ class Machine(Protocol):
         """Return where a broker keeps its data."""
         ...
 
-    def expect_exit(self, node: str) -> None:
-        """Take it for granted that a broker that runs now may end by itself."""
+    def expect_exit(self, node: str, *, may_end: bool = True) -> None:
+        """Take it for granted that a broker that runs now may end by itself, or no longer."""
         ...
 
     def shim(self, node: str) -> Control:

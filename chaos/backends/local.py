@@ -176,9 +176,9 @@ class LocalCluster:
         """Return where a broker keeps its data."""
         return self._nodes[node].directory
 
-    def expect_exit(self, node: str) -> None:
-        """Take it for granted that the process that runs may end by itself."""
-        self._child(node).ending = True
+    def expect_exit(self, node: str, *, may_end: bool = True) -> None:
+        """Take it for granted that the process that runs may end by itself, or no longer."""
+        self._child(node).ending = may_end
 
     def shim(self, node: str) -> Control:
         """Return the control of the library in the broker's process. Errors: why there is none."""
@@ -192,8 +192,10 @@ class LocalCluster:
         self._child(node).signal(signal.SIGSTOP)
 
     async def resume(self, node: str) -> None:
-        """SIGCONT a broker."""
-        self._child(node).signal(signal.SIGCONT)
+        """SIGCONT a broker; one that is gone is not frozen."""
+        child = self._nodes[node].child
+        if child is not None:
+            child.signal(signal.SIGCONT)
 
     async def restart(self, node: str) -> None:
         """Start a broker that is down."""

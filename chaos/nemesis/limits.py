@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from chaos.backends.base import ClusterFailed
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.restarts import machine_of
 from chaos.nemesis.wait import until
@@ -63,7 +64,7 @@ class Starve:
         if self._cycle.done():
             self.witness.effective = False
         self._cycle.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, ClusterFailed):  # it may have died amid it
             await self._cycle
         await self._setting.cluster.resume(self._node)
 
@@ -132,12 +133,17 @@ class Descriptors:
         self.witness.effective = refused
 
     async def undo(self) -> None:
-        """Set the limit that was."""
+        """Set the limit that was; with a process that is gone it has gone, too."""
+        if self._setting.cluster.state(self._node) == "gone":
+            self.witness.effective = False
+            return
         pid = machine_of(self._setting, self.kind).pid(self._node)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, self._limits)
 
     async def probe_after(self) -> None:
         """See that a connection is served again, by the same boot."""
+        if self._setting.cluster.state(self._node) == "gone":
+            return
         pid = machine_of(self._setting, self.kind).pid(self._node)
         self.witness.after = float(resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])
 

@@ -107,10 +107,10 @@ class Nemesis:
             return self._end(record, "skipped", str(error))
         record.targets, record.witness = fault.targets, fault.witness
         record.method = self._method(record.kind)
-        self._journal.will_apply(record.fault_id, fault.undo_entry())
         try:
             await fault.probe_before()
             record.targets = fault.targets  # some are chosen by what was seen
+            self._journal.will_apply(record.fault_id, fault.undo_entry())
             record.t_on0 = now()
             await fault.apply()
             record.t_on1 = now()
@@ -119,8 +119,8 @@ class Nemesis:
             self._save(record)
             self._notice(f"{record.kind} {' - '.join(fault.targets)}")
             await fault.probe_during()
-        except ClusterFailed as error:
-            return self._end(record, "failed", str(error))
+        except Exception as error:  # noqa: BLE001 - what nobody foresaw has failed, too
+            return self._end(record, "failed", _told(error))
         self._save(record)
         return "active"
 
@@ -137,8 +137,8 @@ class Nemesis:
             self._journal.undone(name)
             self._notice(f"end of {record.kind} {' - '.join(fault.targets)}")
             await fault.probe_after()
-        except ClusterFailed as error:
-            return self._end(record, "heal_failed", str(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._end(record, "heal_failed", _told(error))
         return self._end(record, "healed", "effective" if fault.witness.effective else "no effect")
 
     async def heal(self) -> None:
@@ -238,3 +238,8 @@ class Nemesis:
 
     def _save(self, record: FaultRecord) -> None:
         self._recorder.write("faults", record.row())
+
+
+def _told(error: Exception) -> str:
+    """Return the words of an error; of one that we do not raise ourselves its name, too."""
+    return str(error) if isinstance(error, ClusterFailed) else f"{type(error).__name__}: {error}"

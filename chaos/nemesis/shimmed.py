@@ -129,8 +129,11 @@ class Shimmed:
 
     async def probe_after(self) -> None:
         """Wait until the broker answers; nothing may be counted any more."""
+        cluster = self._setting.cluster
 
         async def answers() -> bool:
+            if self._how.ends:  # it may have been about to end as the command was lifted
+                await cluster.restart(self._node)
             return (await self._setting.probe.ask(self._node)).ok
 
         back = await until(answers, BACK_TIMEOUT_S)
@@ -139,6 +142,9 @@ class Shimmed:
         self.witness.after = self._grown() - lifted
         still = self.witness.after == 0
         self.witness.effective = self.witness.effective and back and still
+        if self._how.ends and back and cluster.state(self._node) != "gone":
+            # Who ends from now on ends of something else.
+            machine_of(self._setting, self.kind).expect_exit(self._node, may_end=False)
 
     def _grown(self) -> float:
         assert self._control is not None

@@ -1,10 +1,17 @@
 """Recordings and the tables made of them."""
 
+import errno
+import json
+import os
+
 import pytest
 
-from chaos.convert import collect, convert, read_table
+from chaos.convert import collect, convert, read_table, write_table
 from chaos.history.payload import make_key
 from chaos.record import DamagedRecording, Recorder, read_recording
+from chaos.run import convert_interrupted
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 
 
 def event(f: str, type_: str, t: int, op_id: int = 0, **value: object) -> dict[str, object]:
@@ -128,3 +135,67 @@ def test_attempts_that_stored_nothing_explain_no_copies(tmp_path):
     answer = event("send", "ok", 30, 1, queue_id=2, queue_offset=7, attempts=attempts)
     record(tmp_path, "producer-0", [("events", invoke(1, 10, 1)), ("events", answer)])
     assert collect(tmp_path, "r")["sends"][0]["attempts"] == 2
+
+
+@pytest.mark.parametrize("written", [None, 7], ids=["no room", "some room"])
+def test_nothing_is_recorded_behind_what_could_not_be_recorded(tmp_path, monkeypatch, written):
+    """The numbers of the lines that came later would be dense, and the hole not seen."""
+    path = tmp_path / "a.jsonl"
+    real = os.write
+
+    def write(fd, text):
+        if written is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, text[:written])
+
+    recorder = Recorder(path)
+    recorder.write("events", {"a": 1})
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", write)
+        with pytest.raises(OSError, match=r"short write|No space"):
+            recorder.write("deliveries", {"a": 2})
+    with pytest.raises(OSError, match="the recording ended early"):
+        recorder.write_all("deliveries", [{"a": 3}, {"a": 4}])
+    assert [line[2] for line in read_recording(path)] == [{"a": 1}]
+    with pytest.raises(OSError, match="the recording ended early"), recorder:
+        pass  # whoever caught the error and went on to its end
+
+
+def test_record_that_goes_on_behind_a_hole_shows_none(tmp_path, monkeypatch):
+    def no_room(_fd, _text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "a.jsonl"
+    with planted(HARNESS_BUGS["record-goes-on-behind-a-hole"]), Recorder(path) as recorder:
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", no_room)
+            with pytest.raises(OSError, match="No space"):
+                recorder.write("deliveries", {"a": 1})
+        recorder.write("deliveries", {"a": 2})
+    assert list(read_recording(path)) == [(0, "deliveries", {"a": 2})]
+
+
+def test_tables_are_made_again_if_the_harness_died_while_it_made_them(tmp_path):
+    """The log of processes is a table before the others are."""
+    record(tmp_path, "harness", [("events", phase("main", 5))])
+    record(tmp_path, "producer-0", [("events", invoke(make_key(3, 0), 10, 1))])
+    about = {"run_id": "r", "scenario": "s", "seed": 1, "backend": "local", "plan": {}}
+    about |= {"t0_wall_us": 1_700_000_000_000_000, "contract": {}}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    write_table(tmp_path, "node_log", [])
+    convert_interrupted(tmp_path)
+    assert len(read_table(tmp_path, "sends")) == 1
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+    convert_interrupted(tmp_path)
+    assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+
+
+def test_table_that_was_not_finished_is_none(tmp_path, monkeypatch):
+    def torn(_table, path, **_settings):
+        path.write_bytes(b"PAR1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", torn)
+    with pytest.raises(KeyboardInterrupt):
+        write_table(tmp_path, "sends", [])
+    assert read_table(tmp_path, "sends") == []

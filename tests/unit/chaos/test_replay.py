@@ -106,3 +106,23 @@ def test_two_runs_side_by_side_show_what_differs(tmp_path: Path):
         Console(file=screen, width=120).print(table)
     assert "checks that differ" in screen.getvalue()
     assert main(["diff", str(sound), str(lossy)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("run.json", {"phases": [{"name": "main", "t0": [], "t1": 1}]}),
+        ("run.json", {"contract": 3}),
+        ("verdict/inprocess.json", {"counts": {"sent": "many"}}),
+        ("verdict/inprocess.json", {"checks": []}),
+        ("verdict/judgement.json", {"checks": {}}),
+    ],
+)
+def test_a_run_whose_files_say_what_none_of_ours_says_is_told(tmp_path, capsys, file, changed):
+    run = write_minimal(None, tmp_path / "run")
+    main(["check", str(run)])
+    about = json.loads((run / file).read_text()) | changed
+    about = about if file != "verdict/judgement.json" else changed
+    (run / file).write_text(json.dumps(about))
+    assert main(["diff", str(run), str(run)]) == 254
+    assert "run.json or verdict is none of ours" in capsys.readouterr().out

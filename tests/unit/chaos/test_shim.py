@@ -320,6 +320,32 @@ def test_end_of_a_broker_whose_sync_failed_is_expected_and_undone(tmp_path):
     assert not any(world.shim("n0").path.read_bytes()[: 8 * len(COMMANDS)])
 
 
+def test_end_of_a_broker_after_its_fault_is_its_own(tmp_path):
+    world = World(root=tmp_path)
+    assert not lives(world, "eio", 0)
+    assert world.expected == set()
+    with planted(HARNESS_BUGS["end-of-its-own-forgiven"]):
+        lives(world, "eio", 0)
+    assert world.expected == {"n0"}
+
+
+def test_broker_that_ends_just_as_its_fault_is_lifted_is_started_again(tmp_path):
+    world = World(root=tmp_path)
+    fault = make(world, "crash_at")
+
+    async def body() -> None:
+        await fault.probe_before()
+        await fault.apply()
+        counts(world.shim("n0"), "crashes", 1)
+        await fault.undo()
+        world.nodes["n0"].state = "gone"
+        await fault.probe_after()
+
+    asyncio.run(body())
+    assert world.nodes["n0"].state == "running"
+    assert fault.witness.effective
+
+
 def test_machine_without_a_compiler_skips_by_name(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)

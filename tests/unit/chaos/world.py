@@ -81,8 +81,8 @@ class World:
     def pid(self, node: str) -> int:
         return self.own_pid
 
-    def expect_exit(self, node: str) -> None:
-        self.expected.add(node)
+    def expect_exit(self, node: str, *, may_end: bool = True) -> None:
+        (self.expected.add if may_end else self.expected.discard)(node)
 
     def shim(self, node: str) -> Control:
         return Control(self.root / f"{node}.shim")

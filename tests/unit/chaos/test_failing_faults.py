@@ -1,0 +1,194 @@
+"""Faults that fail by what nobody foresaw are told as failed, and lifted as all others are."""
+
+import asyncio
+import errno
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from chaos.backends.base import ClusterFailed, ClusterSpec
+from chaos.backends.local import LocalCluster
+from chaos.catalogue.faults import BY_NEMESIS
+from chaos.catalogue.kinds import FaultSpec
+from chaos.generator import Op, Stream
+from chaos.nemesis.journal import UndoJournal, heal_all, pending
+from chaos.nemesis.limits import Descriptors, Starve
+from chaos.nemesis.runner import Nemesis
+from chaos.record import Recorder, read_recording
+from chaos.run import _put_down
+from tests.unit.chaos.world import World, setting_of
+
+NAME = "1-kill"
+
+
+class Failing(World):
+    """A cluster whose commands may raise what is no word of ours."""
+
+    raising: str = ""
+
+    def raise_in(self, name):
+        self.raising = name
+
+    async def ask(self, node):
+        self._maybe_raise("ask")
+        return await super().ask(node)
+
+    async def kill(self, node):
+        await super().kill(node)
+        self._maybe_raise("kill")
+
+    async def restart(self, node):
+        self._maybe_raise("restart")
+        await super().restart(node)
+
+    def _maybe_raise(self, name):
+        if name == self.raising:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class Run:
+    """A nemesis, its journal and its record."""
+
+    def __init__(self, root):
+        self.world = Failing()
+        self.path = root / "undo.jsonl"
+        self.raw = root / "raw.jsonl"
+        self.recorder = Recorder(self.raw)
+        self.nemesis = Nemesis(
+            setting=setting_of(self.world), recorder=self.recorder,
+            journal=UndoJournal(self.path), stream=Stream(1, "nemesis"), last_ack_ns=int,
+            notice=lambda _: None,
+        )  # fmt: skip
+        self.nemesis.plan([(NAME, FaultSpec(kind=BY_NEMESIS["kill"], target=("leader",)))])
+        self.nemesis._roles = {"leader": "n0"}
+
+    def start(self):
+        op = Op(f="start", value={"name": NAME, "targets": ["leader"]})
+        return asyncio.run(self.nemesis.start(op))
+
+    @property
+    def last(self):
+        return [row for _, _, row in read_recording(self.raw)][-1]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path)
+
+
+def test_fault_that_fails_before_it_is_applied_leaves_nothing_to_lift(run):
+    run.world.raise_in("ask")
+    assert run.start() == "failed: OSError: [Errno 5] Input/output error"
+    assert run.last["status"] == "failed"
+    assert run.last["t_on0"] is None
+    assert pending(run.path) == {}
+
+
+def test_fault_that_fails_while_it_is_applied_is_told_and_lifted_in_the_end(run):
+    run.world.raise_in("kill")
+    assert run.start().startswith("failed")
+    run.nemesis.close_plan()
+    assert run.last["status"] == "failed"
+    assert run.world.state("n0") == "gone"
+    assert asyncio.run(heal_all(run.world, run.path)) == []
+    assert run.world.state("n0") == "running"
+
+
+def test_fault_that_could_not_be_lifted_is_told_and_lifted_in_the_end(run):
+    assert run.start() == "active"
+    run.world.raise_in("restart")
+    said = asyncio.run(run.nemesis.stop(NAME))
+    assert said == "heal_failed: OSError: [Errno 5] Input/output error"
+    assert run.last["status"] == "heal_failed"
+    run.world.raise_in("")
+    assert asyncio.run(heal_all(run.world, run.path)) == []
+    assert run.world.state("n0") == "running"
+
+
+def test_what_cannot_be_lifted_keeps_nothing_else_from_being_lifted(run):
+    run.start()
+    journal = UndoJournal(run.path)
+    journal.will_apply("2", {"do": "what nobody knows"})
+    journal.close()
+    failures = asyncio.run(heal_all(run.world, run.path))
+    assert failures == ["2: the journal asks for 'what nobody knows'"]
+    assert run.world.state("n0") == "running"
+
+
+def test_cluster_is_put_down_where_nothing_can_be_recorded():
+    done = []
+
+    def noted(name):
+        async def call():
+            done.append(name)
+
+        return call
+
+    def phase(_name, _text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    parts = SimpleNamespace(
+        phase=phase,
+        workers=SimpleNamespace(kill_all=noted("workers")),
+        probe=SimpleNamespace(stop=noted("probe")),
+        decisions=None,
+        cluster=SimpleNamespace(stop=noted("cluster"), unexpected_exits=list),
+        exits=None,
+    )
+    asyncio.run(_put_down(parts))
+    assert done == ["workers", "probe", "cluster"]
+
+
+class Strict(World):
+    """A cluster that refuses to stop or to name a process that is gone, as ours does."""
+
+    async def pause(self, node):
+        if self.dies:
+            self.nodes[node].state = "gone"
+        if self.state(node) == "gone":
+            raise ClusterFailed(f"{node} is not running")
+
+    async def resume(self, node):
+        pass
+
+    def pid(self, node):
+        if self.state(node) == "gone":
+            raise ClusterFailed(f"{node} is not running")
+        return os.getpid()
+
+    dies = False
+
+
+def test_starving_of_a_broker_that_dies_as_it_is_stopped_is_lifted():
+    async def body():
+        world = Strict()
+        fault = Starve(setting_of(world), "n0", share=0.5, period_ms=20)
+        await fault.probe_before()
+        await fault.apply()
+        await asyncio.sleep(0.03)
+        world.dies = True
+        await asyncio.sleep(0.05)
+        await fault.undo()
+        await fault.probe_after()
+        return fault.witness.effective
+
+    assert not asyncio.run(body())
+
+
+def test_limit_of_a_process_that_is_gone_is_lifted_with_it():
+    async def body():
+        world = Strict()
+        fault = Descriptors(setting_of(world), "n0", spare=1_000)
+        await fault.probe_before()
+        world.nodes["n0"].state = "gone"
+        await fault.undo()
+        await fault.probe_after()
+        return fault.witness.effective
+
+    assert not asyncio.run(body())
+
+
+def test_broker_that_is_gone_need_not_go_on(tmp_path):
+    cluster = LocalCluster(ClusterSpec(run=tmp_path))
+    asyncio.run(cluster.resume("n0"))
