@@ -93,7 +93,7 @@ campaign  Scenarios times seeds, for hours; goes on where it was (--help has its
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     match arguments:
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")

@@ -93,7 +93,7 @@ def workload_of(options: argparse.Namespace) -> str:
 
 def run_and_check(scenario: Scenario, options: argparse.Namespace) -> int:
     """Run a scenario, judge it, print everything; return the exit code."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if options.out is not None and options.out.exists():
         console.print(Text(f"--out {options.out}: there is something already"), soft_wrap=True)
         return EXIT_USAGE

@@ -254,7 +254,7 @@ async def walk(name: str, console: Console) -> int:
 
 def main(name: str) -> int:
     """Walk through a sample cluster; return the exit code."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     try:
         return asyncio.run(walk(name, console))
     except (ClusterFailed, OSError) as error:

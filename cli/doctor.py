@@ -216,9 +216,9 @@ def ports() -> Finding:
 
 def disk() -> Finding:
     """Room for the logs of a run."""
-    free = shutil.disk_usage(Path.cwd()).free
-    found = f"{free / 2**30:.1f} GiB"
     try:
+        free = shutil.disk_usage(Path.cwd()).free
+        found = f"{free / 2**30:.1f} GiB"
         found += f", 1 MiB written and synced in {_sync_ms():.0f} ms"
     except OSError as error:
         return need("disk >= 2 GiB free here", good=False, found=str(error), consequence=NO_RUNS)
@@ -386,7 +386,7 @@ def _try(
     """Return whether a command ended well, and the lines that it said."""
     try:
         done = subprocess.run(  # noqa: S603  # fixed commands of this module, no shell
-            command, capture_output=True, text=True, timeout=seconds, check=False
+            command, capture_output=True, errors="replace", timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
         return False, [f"no end within {seconds:.0f} s"]
@@ -400,7 +400,11 @@ def _output(command: Sequence[str]) -> str | None:
     """Return what ``command`` printed, None if it is not there, fails or takes too long."""
     try:
         done = subprocess.run(  # noqa: S603  # fixed commands of this module, no shell
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=True
+            command,
+            capture_output=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_SECONDS,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -428,10 +432,11 @@ def _read(path: str) -> str:
 def _print(findings: Sequence[Finding]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     colours = {State.OK: "green", State.DOWNGRADED: "yellow", State.MISSING: "red"}
     table = Table("what", "state", "found", "what follows", box=None, pad_edge=False)
     for finding in findings:
-        state = f"[{colours[finding.state]}]{finding.state}[/]"
-        table.add_row(finding.name, state, finding.found, finding.consequence)
+        state = Text(finding.state, style=colours[finding.state])
+        table.add_row(Text(finding.name), state, Text(finding.found), Text(finding.consequence))
     Console().print(table)

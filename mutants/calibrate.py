@@ -79,7 +79,7 @@ def scenario_kinds() -> dict[str, frozenset[str]]:
 def main(argv: Sequence[str]) -> int:
     """Calibrate; return the exit code."""
     options = _parser().parse_args(argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     chosen = [bug for bug in bugs() if not options.bug or bug.name in options.bug]
     if unknown := sorted(set(options.bug or ()) - {bug.name for bug in chosen}):
         console.print(Text(f"no planted bug of processes: {', '.join(unknown)}"), soft_wrap=True)

@@ -44,8 +44,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return its exit code."""
     options = _parse(arguments)
-    progress = Console(stderr=True, highlight=False, soft_wrap=True)
-    output = Console(highlight=False)
+    progress = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    output = Console(highlight=False, markup=False, emoji=False)
     try:
         history = open_history(options.run)
     except FileNotFoundError as error:

@@ -52,7 +52,7 @@ OF_CODE: Final = ("demo", "baseline", "failover", "zombies")
 def main(argv: Sequence[str]) -> int:
     """Run or go on with a campaign; return its exit code."""
     options = parse(argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     root = options.out or Path("runs") / f"campaign-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
         with Directory(root) as directory:

@@ -159,7 +159,7 @@ def describe(scenario: Scenario) -> str:
 def main(argv: Sequence[str]) -> int:
     """Shrink a run; return the exit code."""
     options = _parser().parse_args(argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     run = options.run.resolve()
     root = options.out or run.with_name(f"{run.name}-shrink")
     try:

@@ -264,7 +264,7 @@ def watch(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Watch a run and return the exit code."""
     options = _parser().parse_args(arguments)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     stop = Stop()
     try:
         with taken(options.run) as folder, (folder / ALARMS_FILE).open("w") as file:

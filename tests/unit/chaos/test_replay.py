@@ -126,3 +126,14 @@ def test_a_run_whose_files_say_what_none_of_ours_says_is_told(tmp_path, capsys, 
     (run / file).write_text(json.dumps(about))
     assert main(["diff", str(run), str(run)]) == 254
     assert "run.json or verdict is none of ours" in capsys.readouterr().out
+
+
+def test_words_of_a_run_are_shown_and_not_read(tmp_path: Path, capsys):
+    """A path or an error may hold brackets, which a terminal's library takes for styles."""
+    run = write_minimal(None, tmp_path / "run")
+    about = json.loads((run / "run.json").read_text())
+    about["problems"] = ["no file /data/[/b]/log, topic [bold] :x:"]
+    (run / "run.json").write_text(json.dumps(about))
+    assert main(["check", str(run)]) == 2
+    told = " ".join(capsys.readouterr().out.split())
+    assert "[/b]/log, topic [bold] :x:" in told.replace("│ │", "")

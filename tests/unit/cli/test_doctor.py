@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import typer
 
 from cli import doctor
 from cli.main import run
@@ -133,3 +134,32 @@ def test_the_chaos_suite_has_a_doctor_of_its_own(
     assert run(["chaos", "doctor", "--json"]) == 0
     names = [one["name"] for one in json.loads(capsys.readouterr().out)]
     assert names == ["two cores, mostly idle", "scenarios whose faults take effect"]
+
+
+def test_words_in_brackets_are_printed_and_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    hint = "run: pip install 'ledgermq[chaos,spark]'"
+    with pytest.raises(typer.Exit):
+        doctor.examine([lambda: doctor.need("x", False, "no /opt/[/b]/java", hint)], as_json=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "'ledgermq[chaos,spark]'" in told
+    assert "/opt/[/b]/java" in told
+
+
+def test_what_is_no_text_ends_no_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nprintf 'version \"17\" \\351\\n' >&2\n")
+    java.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert doctor.jvm().state is doctor.State.OK
+    assert doctor._try([str(java)]) == (True, [])
+
+
+def test_directory_that_is_gone_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert doctor.disk().state is doctor.State.MISSING
