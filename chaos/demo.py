@@ -100,7 +100,7 @@ def run_and_check(scenario: Scenario, options: argparse.Namespace) -> int:
     run = options.out or new_run_directory(Path("runs"))
     try:
         return asyncio.run(_go(scenario, options, run, console))
-    except (ClusterFailed, OSError) as error:
+    except (ClusterFailed, DamagedRecording, OSError) as error:
         console.print(Text(f"the run failed: {error}", style="bold red"), soft_wrap=True)
         return EXIT_HARNESS
     except KeyboardInterrupt:

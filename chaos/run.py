@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,8 @@ async def _record(scenario: Scenario, options: RunOptions, view: View) -> None:
         await _end_watch(parts)
         await asyncio.to_thread(_read_logs, parts)
         await _collect(parts)
-        await cluster.remove()
+        with _noting(parts, "the cluster could not be removed"):
+            await cluster.remove()
     convert(run, run_row(_write_about(parts, parts.problems)))
 
 
@@ -214,16 +215,29 @@ async def _put_down(parts: Parts) -> None:
     """Stop everything, whatever happened before."""
     with contextlib.suppress(OSError):  # it is put down where nothing can be recorded, too
         parts.phase("stop", "stopping the brokers")
-    await parts.workers.kill_all()
+    ended: list[str] = []
+    with _noting(parts, "the clients could not be ended"):
+        await parts.workers.kill_all()
     await parts.probe.stop()
     if parts.decisions is not None:
         await parts.decisions.stop()
-    ended = parts.cluster.unexpected_exits()
-    await parts.cluster.stop()
+    with _noting(parts, "nobody knows who ended by itself"):
+        ended = parts.cluster.unexpected_exits()
+    with _noting(parts, "the cluster could not be stopped"):
+        await parts.cluster.stop()
     parts.exits = [_exit_row(parts.options.run, line) for line in ended]
     for row in parts.exits:
         if row["process"] == "proxy":  # a part of the harness
             parts.problem(f"unexpected end: proxy {row['exit']}")
+
+
+@contextlib.contextmanager
+def _noting(parts: Parts, what: str) -> Iterator[None]:
+    """Note an error of the block as a problem: what was recorded is judged all the same."""
+    try:
+        yield
+    except (ClusterFailed, OSError) as error:
+        parts.problem(f"{what}: {type(error).__name__}: {error}")
 
 
 async def _end_watch(parts: Parts) -> None:

@@ -4,10 +4,11 @@ Knows no cluster. Source: docker(1), compose files of the folder docker/.
 """
 
 import asyncio
+import contextlib
 import functools
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final
 
 from chaos.backends.base import ClusterFailed
@@ -68,23 +69,41 @@ async def call(
 
 
 def copy_logs(container: str, out: IO[bytes]) -> None:
-    """Write what a container has printed to a file; blocks."""
+    """Write what a container has printed to a file; blocks. Errors: `ClusterFailed`."""
     command = ["docker", "logs", container]
-    subprocess.run(  # noqa: S603  # fixed command, a container's id
-        command, stdout=out, stderr=subprocess.STDOUT, check=False, timeout=COMMAND_TIMEOUT_S
-    )
+    with _in_time(command):
+        subprocess.run(  # noqa: S603  # fixed command, a container's id
+            command, stdout=out, stderr=subprocess.STDOUT, check=False, timeout=COMMAND_TIMEOUT_S
+        )
 
 
 def container_state(container: str) -> str:
-    """Return ``running``, ``stopped`` (frozen) or ``gone``; blocks for some 30 ms."""
+    """Return ``running``, ``stopped`` (frozen) or ``gone``; blocks for some 30 ms.
+
+    Errors: `ClusterFailed` where the engine does not answer.
+    """
     status = inspect(container, "{{.State.Status}}")
     return _STATES.get(status, "gone")
 
 
 def inspect(container: str, template: str) -> str:
-    """Return a field of a container, empty if there is no such container; blocks."""
+    """Return a field of a container, empty if there is no such container; blocks.
+
+    Errors: `ClusterFailed` where the engine does not answer.
+    """
     command = ["docker", "inspect", "--type", "container", "-f", template, container]
-    done = subprocess.run(  # noqa: S603  # fixed command, a container's id
-        command, capture_output=True, check=False, text=True, timeout=STATE_TIMEOUT_S
-    )
+    with _in_time(command):
+        done = subprocess.run(  # noqa: S603  # fixed command, a container's id
+            command, capture_output=True, check=False, text=True, timeout=STATE_TIMEOUT_S
+        )
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@contextlib.contextmanager
+def _in_time(command: Sequence[str]) -> Iterator[None]:
+    """Have the end of the time for a command told as every failure of the engine is."""
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        late = f"{' '.join(command[:2])} ... took longer than {error.timeout:.0f} s"
+        raise ClusterFailed(late) from error

@@ -69,6 +69,8 @@ def refuse_target(out: Path, *, force: bool) -> None:
         raise FileExistsError(
             f"{out} is there already: name another file, or write over it: --force"
         )
+    if out.exists() and not out.is_file():  # a device or a pipe would be no more
+        raise FileExistsError(f"{out} is no file: name one")
 
 
 def export_history(history: History, form: str, out: Path, *, force: bool = False) -> Exported:

@@ -235,13 +235,15 @@ def is_directory(path: str) -> bool:
     return False
 
 
-def read_small(path: str, limit: int = 256 << 20) -> bytes | None:
-    """Return a whole file, None if there is none. Errors: `ReadError`."""
+def read_small(path: str, limit: int) -> bytes | None:
+    """Return a whole file, None if there is none. Errors: `ReadError`, also for a larger one."""
     if maybe_info(path) is None:
         return None
     file = StoreFile(path)
     try:
-        return bytes(file.read(0, min(file.size, limit)))
+        if file.size > limit:
+            raise ReadError(path, limit, OSError(0, f"{file.size} bytes, more than it can have"))
+        return file.read_exact(0, file.size)
     finally:
         file.close()
 

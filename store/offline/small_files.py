@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dledger.codec import properties as replica
 from dledger.codec.configuration import decode_membership
-from dledger.codec.snapshot import decode_snapshot
+from dledger.codec.snapshot import decode_head
+from dledger.limits import SNAPSHOT_BYTES_MAX
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 from store.index.marks import INDEX_FILE, FileMark, maybe_decode_mark
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from store.offline.folder import LogFolder, StoreFolder
 
 _TIMES: Final = struct.Struct(">qqq")
-CONFIG_BYTES_MAX: Final = 256 << 20
+SMALL_BYTES_MAX: Final = 256 << 20
+"""Of each of these files, but for a snapshot."""
 REBUILD_HINT: Final = "the next start makes it anew from the log; now: ledgermq store rebuild"
 OLD_DLEDGER_FILES: Final = ("currterm.bak", "checkpoint.bak")
 
@@ -152,7 +154,7 @@ def _read_replica(log: LogFolder, promises: Promises, findings: Findings) -> Non
         )  # fmt: skip
     _decoded(f"{there}/identity", replica.decode_identity, findings)
     _decoded(f"{there}/membership", decode_membership, findings)
-    snapshot = _decoded(f"{there}/snapshot", decode_snapshot, findings, Part.SNAPSHOT)
+    snapshot = _decoded(f"{there}/snapshot", decode_head, findings, Part.SNAPSHOT)
     if snapshot is not None:
         meta = snapshot[0]
         promises.begin = (meta.position, meta.id.last_index + 1)
@@ -200,7 +202,7 @@ def _decoded(
 
 def _maybe_read(path: str, part: Part, findings: Findings) -> bytes | None:
     try:
-        return read_small(path)
+        return read_small(path, SNAPSHOT_BYTES_MAX if part is Part.SNAPSHOT else SMALL_BYTES_MAX)
     except ReadError as error:
         findings.damage(part, "unreadable", error.path, error.offset, error.reason)
         return None

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos.backends import engine
 from chaos.backends.base import ClusterFailed, ClusterSpec
 from chaos.backends.local import LocalCluster
 from chaos.catalogue.faults import BY_NEMESIS
@@ -138,6 +139,49 @@ def test_cluster_is_put_down_where_nothing_can_be_recorded():
     )
     asyncio.run(_put_down(parts))
     assert done == ["workers", "probe", "cluster"]
+
+
+def test_cluster_that_does_not_stop_is_a_problem_of_a_run_that_is_judged():
+    problems = []
+
+    async def late():
+        raise TimeoutError("it is still there")
+
+    async def refuses():
+        raise ClusterFailed("compose stop ... took longer than 120 s")
+
+    async def stopped():
+        pass
+
+    parts = SimpleNamespace(
+        phase=lambda _name, _text: None,
+        problem=problems.append,
+        options=SimpleNamespace(run=None),
+        workers=SimpleNamespace(kill_all=late),
+        probe=SimpleNamespace(stop=stopped),
+        decisions=None,
+        cluster=SimpleNamespace(stop=refuses, unexpected_exits=list),
+        exits=None,
+    )
+    asyncio.run(_put_down(parts))
+    assert problems == [
+        "the clients could not be ended: TimeoutError: it is still there",
+        "the cluster could not be stopped: ClusterFailed: compose stop ... took longer than 120 s",
+    ]
+    assert parts.exits == []
+
+
+def test_engine_that_does_not_answer_in_time_is_told_as_such(tmp_path, monkeypatch):
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\nexec sleep 30\n")
+    docker.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(engine, "STATE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(engine, "COMMAND_TIMEOUT_S", 0.2)
+    with pytest.raises(ClusterFailed, match=r"docker inspect \.\.\. took longer"):
+        engine.container_state("c")
+    with (tmp_path / "log").open("wb") as out, pytest.raises(ClusterFailed, match="docker logs"):
+        engine.copy_logs("c", out)
 
 
 class Strict(World):

@@ -434,6 +434,15 @@ def test_export_writes_over_a_file_only_if_told(tmp_path, capsys):
     assert (ours / "elle.edn").read_text() == whole
 
 
+def test_export_puts_no_file_in_the_place_of_a_device_or_pipe(tmp_path, capsys):
+    ours = write_minimal(None, tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert exported(ours, "--out", pipe, "--force") == 2
+    assert "pipe is no file: name one" in capsys.readouterr().err
+    assert pipe.is_fifo()
+
+
 @pytest.mark.parametrize(
     ("ends", "code", "said"),
     [

@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
+from dledger.codec.snapshot import encode_snapshot
+from dledger.core.configuration import ConfigEntry, Configuration
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from store.layout import UNIT
+from store.offline.findings import Findings
 from store.offline.folder import open_folder
 from store.offline.messages import Dump, Selection
 from store.offline.rebuild import Rebuild
+from store.offline.small_files import read_promises
 from store.offline.statistics import collect
 from tests.unit.store.faults.stores import built
 from tests.unit.store.offline.stores import SEGMENT, PlainStore, check, kinds, state, write
@@ -152,3 +156,21 @@ def test_file_system_that_knows_no_holes_hides_nothing(plain, monkeypatch):
 
     monkeypatch.setattr(os, "lseek", lseek)
     assert len(offsets(plain)[0]) == len(every) - 1
+
+
+def test_snapshot_may_be_larger_than_the_other_small_files(raft, monkeypatch):
+    configuration = ConfigEntry(0, 1, Configuration({"n0": "127.0.0.1:1"}))
+    begin = 4096
+    (raft / "dledger-n0/snapshot").write_bytes(
+        encode_snapshot((9, 1, begin), 9, configuration, bytes(10_000))
+    )
+    monkeypatch.setattr("store.offline.small_files.SMALL_BYTES_MAX", 9_000)
+    assert read_promises(open_folder(str(raft)), Findings()).begin == (begin, 10)
+
+
+def test_small_file_that_is_not_small_is_told_and_not_read(plain):
+    size = 1 << 40
+    os.truncate(plain / "checkpoint", size)
+    (found,) = [one for one in check(plain).findings.listed if one.severity == "damage"]
+    assert (found.kind, found.path) == ("unreadable", str(plain / "checkpoint"))
+    assert found.what == f"{size} bytes, more than it can have"
