@@ -228,6 +228,11 @@ def directories_in(directory: str) -> list[str]:
     return [name for name in names_in(directory) if is_directory(f"{directory}/{name}")]
 
 
+def can_list(directory: str) -> bool:
+    """Tell whether the names in a directory can be read: `names_in` has none otherwise."""
+    return os.access(directory, os.R_OK | os.X_OK)
+
+
 def is_directory(path: str) -> bool:
     """Tell whether it is a directory."""
     with contextlib.suppress(ValueError):

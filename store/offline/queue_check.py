@@ -244,6 +244,8 @@ def check_queue_files(queues: Queues, findings: Findings) -> None:
                     Part.QUEUE, "gap", info.path, None, f"no file for {expected}", REMEDY
                 )
             expected = info.base + queues.file_bytes
+    for path in queues.unlisted:
+        findings.damage(Part.QUEUE, "unreadable", path, None, "it cannot be listed")
     for path in queues.in_the_way:
         findings.damage(
             Part.QUEUE, "in the way", path, None, "no directory, and queues may have to lie there",

@@ -10,7 +10,7 @@ from typing import Final
 
 from store.layout import GAP_UNIT, LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 from store.offline.bytes_row import BlockCache, ByteRow
-from store.offline.files import directories_in, names_in, read_row
+from store.offline.files import can_list, directories_in, is_directory, names_in, read_row
 from store.queues.names import may_be_queue, may_be_topic
 
 Unit = tuple[int, int, int]
@@ -102,16 +102,23 @@ class Queues:
         """Paths below the directory that are no queue's."""
         self.in_the_way: list[str] = []
         """Paths where a queue would lie, were there not something else: a broker refuses them."""
+        self.unlisted: list[str] = []
+        """Directories of which nobody may know what lies in them."""
         sizes: Counter[int] = Counter()
-        topics = directories_in(directory)
+        topics = self._directories_in(directory)
         self._sort_out(directory, topics, may_be_topic)
         for topic in topics:
-            ids = directories_in(f"{directory}/{topic}")
+            ids = self._directories_in(f"{directory}/{topic}")
             self._sort_out(f"{directory}/{topic}", ids, may_be_queue)
             for name in ids:
                 self._add(topic, name, sizes)
         self.file_bytes = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 0
         """Size of most queue files; 0 if there are none."""
+
+    def _directories_in(self, directory: str) -> list[str]:
+        if is_directory(directory) and not can_list(directory):
+            self.unlisted.append(directory)
+        return directories_in(directory)
 
     def _sort_out(self, directory: str, found: list[str], is_ours: Callable[[str], bool]) -> None:
         """Note what is no directory."""
@@ -127,6 +134,8 @@ class Queues:
         if not is_number or int(name) > QUEUE_ID_MAX:
             self.strangers.append(path)
             return
+        if not can_list(path):
+            self.unlisted.append(path)
         row = read_row(path)
         self.strangers += [f"{path}/{stranger}" for stranger in row.strangers]
         sizes.update(info.size for info in row.files if info.size)

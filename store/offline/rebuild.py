@@ -151,6 +151,8 @@ class Rebuild:
 
     def survey(self) -> Plan:
         """Walk the log. Errors: `FatalError` names damage in it: queues would miss messages."""
+        for path in self._old.unlisted:
+            _refuse(f"{shown(path)} cannot be listed: what its queues go on with is unknown")
         plan = Plan(is_going_on=self._is_going_on)
         for record in self._dispatched():
             kind = LogKind.PLAIN if record.entry_index < 0 else LogKind.DLEDGER
@@ -193,6 +195,11 @@ class Rebuild:
         committed = self._promises.committed_index
         for log in self._folder.logs:
             is_dledger = log.kind is LogKind.DLEDGER
+            if is_dledger and committed is None:
+                _refuse(
+                    f"{shown(log.directory)}/checkpoint is missing or damaged: what is committed is"
+                    " unknown; a broker that starts makes its queues itself"
+                )
             begin = self._promises.begin if is_dledger else None
             walk = LogWalk(log, begin=begin, progress=self._progress)
             for item in walk.run():
@@ -201,7 +208,7 @@ class Rebuild:
                         f"{shown(item.path)} offset {item.offset}: the log is damaged"
                         f" ({item.reason}); queues made from it would miss messages"
                     )
-                elif is_dledger and (committed is None or item.entry_index > committed):
+                elif is_dledger and committed is not None and item.entry_index > committed:
                     return  # a start dispatches what is committed behind it
                 else:
                     yield item
@@ -257,7 +264,7 @@ class Rebuild:
             if not is_directory(made):
                 continue
             if os.path.lexists(place):
-                shutil.rmtree(place + REPLACED, ignore_errors=True)
+                _remove_aside(place + REPLACED)
                 os.rename(place, place + REPLACED)  # noqa: PTH104  # paths are plain strings here
             os.rename(made, place)  # noqa: PTH104  # paths are plain strings here
         for name in (INDEX_FILE, CHECKPOINT_FILE):
@@ -393,6 +400,14 @@ def _copy_last_file(queue: Queue, queues: ConsumeQueues) -> None:
         file.close()
     queues.files.write(made.path(start), 0, data)
     made.adopt(end, end, start)
+
+
+def _remove_aside(path: str) -> None:
+    """Remove what an earlier rebuild moved aside: a directory, or the link that led to one."""
+    if os.path.islink(path):  # noqa: PTH114  # paths are plain strings here
+        os.remove(path)  # noqa: PTH107  # the same
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_of_the_past(queue: Queue, log_begin: int) -> bool:

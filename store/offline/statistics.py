@@ -153,6 +153,7 @@ def _log_row(row: FileRow, end: LogEnd) -> Row:
 
 def _add_queue_files(folder: StoreFolder, found: Statistics) -> None:
     queues = Queues(folder.path("consumequeue"))
+    found.damaged += len(queues.unlisted)
     try:
         for key, queue in queues.by_key.items():
             count = _count_of(found, key)

@@ -15,7 +15,7 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES
 from store.offline import small_files
 from store.offline.bytes_row import BlockCache, ByteRow
-from store.offline.files import FileRow, ReadError, is_directory
+from store.offline.files import FileRow, ReadError, can_list, is_directory
 from store.offline.findings import Findings, Part
 from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogFolder, LogKind, StoreFolder
 from store.offline.index_check import IndexCheck, IndexTrust
@@ -144,9 +144,9 @@ class _Check:
                 "the broker that had it open was killed, or the machine",
                 "the next start goes through the end of the log",
             )  # fmt: skip
-        for name in ("consumequeue", "index", "config"):
+        for name in ("index", "config"):
             path = folder.path(name)
-            if is_directory(path) and not os.access(path, os.R_OK | os.X_OK):
+            if is_directory(path) and not can_list(path):
                 findings.damage(Part.DIRECTORY, "unreadable", path, None, "it cannot be listed")
         if os.path.lexists(folder.path(REBUILD_DIRECTORY)):
             findings.harmless(

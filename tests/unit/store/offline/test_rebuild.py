@@ -280,3 +280,15 @@ def test_only_committed_entries_are_dispatched(tmp_path):
     assert kinds(report) == {("consume queue", "behind the log"), ("directory", "stranger")} | (
         {("key index", "behind the log")} if (tmp_path / "index").exists() else set()
     )
+
+
+def test_queues_that_lie_elsewhere_can_be_rebuilt_again_and_again(plain):
+    """What was moved aside is a link then, and the next rebuild replaces it."""
+    (plain / "consumequeue").rename(plain / "elsewhere")
+    (plain / "consumequeue").symlink_to("elsewhere")
+    before = queue_files(plain)
+    for _ in range(3):
+        rebuild(plain)
+        assert queue_files(plain) == before
+        assert health(plain) == "healthy"
+    assert queue_files(plain, "elsewhere") == before

@@ -174,3 +174,31 @@ def test_small_file_that_is_not_small_is_told_and_not_read(plain):
     (found,) = [one for one in check(plain).findings.listed if one.severity == "damage"]
     assert (found.kind, found.path) == ("unreadable", str(plain / "checkpoint"))
     assert found.what == f"{size} bytes, more than it can have"
+
+
+def test_directory_that_cannot_be_listed_is_damage_and_no_empty_one(plain, monkeypatch):
+    """A queue in it may have lost all its messages: a rebuild would let it begin at 0 again."""
+    topic = str(plain / "consumequeue/t1")
+    real = os.listdir
+
+    def listdir(path):
+        if path == topic:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != topic)
+    found = check(plain).findings.listed
+    assert (topic, "it cannot be listed") in {(one.path, one.what) for one in found}
+    assert collect(open_folder(str(plain))).damaged == 1
+    with pytest.raises(FatalError, match="t1 cannot be listed"):
+        rebuilding(plain).survey()
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_text("?")])
+def test_nothing_is_rebuilt_where_nobody_knows_what_is_committed(raft, spoil):
+    spoil(raft / "dledger-n0/checkpoint")
+    before = state(raft)
+    with pytest.raises(FatalError, match="dledger-n0/checkpoint is missing or damaged"):
+        rebuilding(raft).survey()
+    assert state(raft) == before
