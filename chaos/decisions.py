@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from chaos.backends.base import Overseen
 from chaos.net.wire import StatusConnection
+from chaos.probe import stop_all
 from chaos.record import Recorder
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
@@ -100,11 +101,9 @@ class DecisionProbe:
         names = self._cluster.controllers
         self._tasks = [asyncio.create_task(self._poll(name)) for name in names]
 
-    async def stop(self) -> None:
-        """Stop asking."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def stop(self) -> list[str]:
+        """Stop asking; return a line for each controller that was not asked to the end."""
+        return await stop_all(self._tasks)
 
     async def _poll(self, name: str) -> None:
         connection = StatusConnection(*self._cluster.controllers[name])

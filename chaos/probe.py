@@ -16,8 +16,8 @@ from ledgermq.runtime.clock import Clock
 
 INTERVAL_S = 0.15
 TIMEOUT_S = 0.4
-_RAFT_STATE = ("role", "term", "voted_for", "leader", "commit", "applied")
-_COLUMNS = (*_RAFT_STATE, "first_index", "last_index", "last_term")
+_NUMBERS = ("term", "commit", "applied", "first_index", "last_index", "last_term")
+_NAMES = ("voted_for", "leader")
 LAG_ENTRIES_MAX = 200
 """A node that is this far behind still counts as caught up: commits go on while one asks."""
 LAG_BYTES_MAX = 1 << 20
@@ -81,11 +81,9 @@ class Probe:
         """Begin to poll, one task per node so that a silent one delays no other."""
         self._tasks = [asyncio.create_task(self._poll(node)) for node in self._cluster.nodes]
 
-    async def stop(self) -> None:
-        """Stop polling."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def stop(self) -> list[str]:
+        """Stop polling; return a line for each node that was not polled to the end."""
+        return await stop_all(self._tasks)
 
     def leader(self) -> str | None:
         """Return the node that leads the highest term, if it answers."""
@@ -136,11 +134,12 @@ class Probe:
         if answer is None:
             return NodeStatus(node=node, t_ns=t1, ok=False), row
         row["boot_id"] = str(answer.get("boot_id", ""))
-        row |= {column: answer.get(column) for column in _COLUMNS}
+        row |= {column: _number(answer.get(column)) for column in _NUMBERS}
+        row |= {column: _name(answer.get(column)) for column in _NAMES}
         mode = str(answer.get("mode"))
         role = _CLASSIC.get(mode) or _CONTROLLED.get(mode)
         if role is not None:
-            row["term"] = answer.get("epoch") if mode in _CONTROLLED else None
+            row["term"] = _number(answer.get("epoch")) if mode in _CONTROLLED else None
             row["last_term"] = None  # theirs means nothing
         row["role"] = role or str(answer.get("role") or "").lower() or None
         return replace(_status(node, t1, row), **_of_replication(answer, is_plain=bool(role))), row
@@ -153,8 +152,23 @@ def _of_replication(answer: dict[str, Any], *, is_plain: bool) -> dict[str, Any]
         "follows": not isinstance(told, dict) or told.get("state") == "following",
         "is_plain": is_plain,
         "replica": replica if isinstance(replica, int) else -1,
-        "in_sync": frozenset(members) if isinstance(members, list) else None,
+        "in_sync": (
+            frozenset(one for one in members if isinstance(one, int))
+            if isinstance(members, list)
+            else None
+        ),
     }
+
+
+def _number(told: object) -> int | None:
+    """Return a number that a table takes; what a node tells may be anything."""
+    if isinstance(told, int) and not isinstance(told, bool) and abs(told) < 1 << 63:
+        return told
+    return None
+
+
+def _name(told: object) -> str | None:
+    return told if isinstance(told, str) else None
 
 
 def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
@@ -174,6 +188,18 @@ def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
         first_index=number("first_index", 0),
         last_index=number("last_index", -1),
     )
+
+
+async def stop_all(polls: Sequence[asyncio.Task[None]]) -> list[str]:
+    """Cancel polls, and return what ended some of them before."""
+    for poll in polls:
+        poll.cancel()
+    ends = await asyncio.gather(*polls, return_exceptions=True)
+    return [
+        f"a poll ended early: {type(end).__name__}: {end}"
+        for end in ends
+        if isinstance(end, Exception)
+    ]
 
 
 def settled(states: Sequence[NodeStatus]) -> bool:

@@ -218,9 +218,9 @@ async def _put_down(parts: Parts) -> None:
     ended: list[str] = []
     with _noting(parts, "the clients could not be ended"):
         await parts.workers.kill_all()
-    await parts.probe.stop()
-    if parts.decisions is not None:
-        await parts.decisions.stop()
+    for poller in (parts.probe, parts.decisions):
+        for line in await poller.stop() if poller is not None else ():
+            parts.problem(line)
     with _noting(parts, "nobody knows who ended by itself"):
         ended = parts.cluster.unexpected_exits()
     with _noting(parts, "the cluster could not be stopped"):

@@ -13,7 +13,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -43,7 +43,13 @@ class Target:
 
     def __init__(self, run: Path) -> None:
         """Read the run. Errors: `NoPlan` if it is not one of ours, or not INVALID."""
-        about = about_run(run)
+        try:
+            self._read(run, about_run(run))
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise NoPlan(f"{run}: run.json or verdict is none of ours: {what}") from error
+
+    def _read(self, run: Path, about: dict[str, Any]) -> None:
         files, _ = read_run(run)
         told = (files["inprocess"] or {}).get("checks", {})
         bad = {name: found for name, found in told.items() if found["verdict"] == INVALID}

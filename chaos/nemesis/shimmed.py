@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from chaos.backends.base import ClusterFailed
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.restarts import machine_of
 from chaos.nemesis.wait import until
@@ -101,11 +102,18 @@ class Shimmed:
         self.witness.before = float(self._control.count(self._column))
 
     async def apply(self) -> None:
-        """Give the command."""
+        """Give the command. Errors: ClusterFailed where another fault has given one like it.
+
+        The end of either would be the end of both.
+        """
         assert self._control is not None
+        commands = self._how.commands(self._parameters)
+        others = [name for name in commands if self._control.commanded(name)]
+        if others:
+            raise ClusterFailed(f"{self._node}: another fault that is on has {', '.join(others)}")
         if self._how.ends:
             machine_of(self._setting, self.kind).expect_exit(self._node)
-        self._control.command(**self._how.commands(self._parameters))
+        self._control.command(**commands)
 
     async def probe_during(self) -> None:
         """Wait until the library has counted something."""

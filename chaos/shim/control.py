@@ -71,6 +71,11 @@ class Control:
             assert name in COMMANDS, name
             self._write(name, value)
 
+    def commanded(self, name: str) -> int:
+        """Return what a command is set to; 0: it is not."""
+        assert name in COMMANDS, name
+        return self._read(name)
+
     def begin_notes(self) -> None:
         """Have what is written from now on noted until it is synced; see `command`."""
         self.command(notes=1)

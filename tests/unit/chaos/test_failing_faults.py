@@ -123,6 +123,7 @@ def test_cluster_is_put_down_where_nothing_can_be_recorded():
     def noted(name):
         async def call():
             done.append(name)
+            return []
 
         return call
 
@@ -151,7 +152,7 @@ def test_cluster_that_does_not_stop_is_a_problem_of_a_run_that_is_judged():
         raise ClusterFailed("compose stop ... took longer than 120 s")
 
     async def stopped():
-        pass
+        return ["a poll ended early: TypeError: no number"]
 
     parts = SimpleNamespace(
         phase=lambda _name, _text: None,
@@ -166,6 +167,7 @@ def test_cluster_that_does_not_stop_is_a_problem_of_a_run_that_is_judged():
     asyncio.run(_put_down(parts))
     assert problems == [
         "the clients could not be ended: TimeoutError: it is still there",
+        "a poll ended early: TypeError: no number",
         "the cluster could not be stopped: ClusterFailed: compose stop ... took longer than 120 s",
     ]
     assert parts.exits == []

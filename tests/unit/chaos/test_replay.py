@@ -137,3 +137,19 @@ def test_words_of_a_run_are_shown_and_not_read(tmp_path: Path, capsys):
     assert main(["check", str(run)]) == 2
     told = " ".join(capsys.readouterr().out.split())
     assert "[/b]/log, topic [bold] :x:" in told.replace("│ │", "")
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        {"verdict": "invalid", "checks": []},
+        {"verdict": "invalid", "checks": {"A1": {}}},
+        {"verdict": "invalid", "checks": {"A1": {"verdict": "invalid", "evidence": [3]}}},
+    ],
+)
+def test_a_search_in_what_is_no_verdict_is_told(tmp_path: Path, capsys, verdict):
+    (tmp_path / "verdict").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps(recorded(demo())))
+    (tmp_path / "verdict" / "inprocess.json").write_text(json.dumps(verdict))
+    assert main(["shrink", str(tmp_path)]) == 254
+    assert "run.json or verdict is none of ours" in capsys.readouterr().out

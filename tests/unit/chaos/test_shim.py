@@ -320,6 +320,23 @@ def test_end_of_a_broker_whose_sync_failed_is_expected_and_undone(tmp_path):
     assert not any(world.shim("n0").path.read_bytes()[: 8 * len(COMMANDS)])
 
 
+@pytest.mark.parametrize(
+    ("first", "other"), [("slow", "hang"), ("full", "eio"), ("clock_jump", "clock_strobe")]
+)
+def test_fault_whose_end_would_end_another_one_is_refused(tmp_path, first, other):
+    world = World(root=tmp_path)
+    on = make(world, first)
+    asyncio.run(on.probe_before())
+    asyncio.run(on.apply())
+    before = world.shim("n0").path.read_bytes()
+    fault = make(world, other, **({"of": "write"} if other == "eio" else {}))
+    asyncio.run(fault.probe_before())
+    with pytest.raises(ClusterFailed, match="n0: another fault that is on has "):
+        asyncio.run(fault.apply())
+    assert world.shim("n0").path.read_bytes() == before
+    assert world.expected == set()
+
+
 def test_end_of_a_broker_after_its_fault_is_its_own(tmp_path):
     world = World(root=tmp_path)
     assert not lives(world, "eio", 0)
