@@ -118,19 +118,25 @@ FRAMES: dict[str, Frame] = {
 NAME_SERVER_FRAMES = ("odd_heartbeat", "garbage")
 
 
-async def throw(addr: str, frame: bytes) -> None:
-    """Send one frame on a connection of its own and look at what comes back, for a moment."""
+async def throw(addr: str, frame: bytes) -> bool:
+    """Send one frame on a connection of its own and look at what comes back, for a moment.
+
+    Return whether it left.
+    """
     host, _, port = addr.rpartition(":")
+    left = False
     with contextlib.suppress(OSError, TimeoutError):
         async with timeout(ANSWER_S * 2):
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
                 writer.write(frame)
                 await writer.drain()
+                left = True
                 async with timeout(ANSWER_S):
                     await reader.read(1 << 16)
             finally:
                 writer.transport.abort()
+    return left
 
 
 async def crowd(addr: str, rng: random.Random) -> None:
@@ -159,8 +165,7 @@ async def attack(spec: WorkerSpec, rng: random.Random, sent: Counter[str]) -> No
         name = rng.choice(sorted(FRAMES))
         to_server = name in NAME_SERVER_FRAMES and rng.random() < 0.3
         target = rng.choice(servers if to_server else brokers)
-        await throw(target, FRAMES[name](rng))
-        sent[name] += 1
+        sent[name] += await throw(target, FRAMES[name](rng))
         if rng.random() < 0.02:
             await crowd(rng.choice(brokers + servers), rng)
             sent["crowd"] += 1
@@ -177,9 +182,12 @@ async def main(spec: WorkerSpec) -> None:
     with Recorder(Path(spec.raw)) as recorder:
         rng = random.Random(spec.seed)
         task = asyncio.create_task(attack(spec, rng, sent))
-        await until_stopped(spec.seconds_max, report, asyncio.Event())
+        ended = asyncio.Event()
+        task.add_done_callback(lambda _: ended.set())
+        await until_stopped(spec.seconds_max, report, ended)
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task  # what ended it is an error of the run
         row = {"worker": spec.worker, "process": spec.first_process, "role": "hostile"}
         row |= {"type": "info", "f": "frames", "op_id": spec.worker << 40}
         loop = asyncio.get_running_loop()
