@@ -3,6 +3,7 @@
 Source: lseek(2), SEEK_DATA and SEEK_HOLE; a file system without holes gives the whole file.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -15,15 +16,24 @@ def used_bytes(path: Path) -> int:
     try:
         size = os.fstat(fd).st_size
         end = at = 0
-        while at < size:
-            try:
-                data = os.lseek(fd, at, os.SEEK_DATA)
-            except OSError:  # ENXIO: only a hole is left
-                break
-            at = end = os.lseek(fd, data, os.SEEK_HOLE)
+        while extent := _next_extent(fd, at, size):
+            at = end = extent[1]
         return _without_zeros(fd, end)
     finally:
         os.close(fd)
+
+
+def _next_extent(fd: int, at: int, size: int) -> tuple[int, int] | None:
+    """Return where the next bytes that were written begin and end; None: only a hole is left."""
+    if at >= size:
+        return None
+    try:
+        start = os.lseek(fd, at, os.SEEK_DATA)
+        return start, os.lseek(fd, start, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        return at, size  # this file system knows of no holes
 
 
 def _without_zeros(fd: int, end: int) -> int:
@@ -42,12 +52,8 @@ def copy_extents(source: str, target: str) -> str:
         size = os.fstat(reader.fileno()).st_size
         writer.truncate(size)
         end = 0
-        while end < size:
-            try:
-                start = os.lseek(reader.fileno(), end, os.SEEK_DATA)
-            except OSError:  # ENXIO: only a hole is left
-                break
-            end = os.lseek(reader.fileno(), start, os.SEEK_HOLE)
+        while extent := _next_extent(reader.fileno(), end, size):
+            start, end = extent
             for at in range(start, end, CHUNK_BYTES):
                 piece = os.pread(reader.fileno(), min(CHUNK_BYTES, end - at), at)
                 os.pwrite(writer.fileno(), piece, at)
@@ -63,8 +69,7 @@ def copy_used_prefix(source: Path, target: Path) -> int:
     size = min(used_bytes(source) + 4096, source.stat().st_size)
     with source.open("rb") as reader, target.open("wb") as writer:
         left = size
-        while left:
-            chunk = reader.read(min(left, CHUNK_BYTES))
+        while left and (chunk := reader.read(min(left, CHUNK_BYTES))):  # it may have been cut
             writer.write(chunk)
             left -= len(chunk)
-    return size
+    return size - left

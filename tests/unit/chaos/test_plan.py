@@ -1,10 +1,14 @@
 """Scenarios, the undo journal, drain facts, and the composition of two checkers' verdicts."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from chaos.__main__ import main as chaos_main
 from chaos.backends.base import both_ways, link_names
-from chaos.backends.sparse import copy_used_prefix, used_bytes
+from chaos.backends.sparse import copy_extents, copy_used_prefix, used_bytes
 from chaos.demo import main, parser
 from chaos.nemesis.journal import UndoJournal, pending
 from chaos.scenario import as_script, baseline, demo, failover, planned_faults, zombies
@@ -146,6 +150,35 @@ def test_used_prefix_of_a_sparse_file(tmp_path):
     copied = copy_used_prefix(path, tmp_path / "copy")
     assert (tmp_path / "copy").stat().st_size == copied < 20_000
     assert (tmp_path / "copy").read_bytes().rstrip(b"\0") == b"x" * 10_000
+
+
+def test_file_system_that_knows_of_no_holes_gives_the_whole_file(tmp_path, monkeypatch):
+    path, copy = tmp_path / "segment", tmp_path / "copy"
+    path.write_bytes(b"x" * 10_000 + bytes(90_000))
+
+    def lseek(*_):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "lseek", lseek)
+    assert used_bytes(path) == 10_000
+    copy_extents(str(path), str(copy))
+    assert copy.read_bytes() == path.read_bytes()
+    assert copy_used_prefix(path, copy) == 10_000 + 4_096
+
+
+def test_file_that_is_cut_while_it_is_copied_is_copied_as_far_as_it_goes(tmp_path, monkeypatch):
+    path, copy = tmp_path / "segment", tmp_path / "copy"
+    path.write_bytes(b"x" * 10_000)
+    real = Path.open
+
+    def cut(self, *mode, **more):
+        if self == path:
+            os.truncate(path, 6_000)
+        return real(self, *mode, **more)
+
+    monkeypatch.setattr(Path, "open", cut)
+    assert copy_used_prefix(path, copy) == 6_000
+    assert copy.read_bytes() == b"x" * 6_000
 
 
 @pytest.mark.parametrize("arguments", [["--seconds", "1"], ["--rate", "x"], ["--oops"]])
