@@ -94,8 +94,15 @@ class FrameDecoder:
         self._buffer, self._view, self.buffer_bytes = buffer, memoryview(buffer), len(buffer)
 
     def writable(self) -> memoryview:
-        """Return the free part of the buffer, never empty."""
-        return self._view[self._end :]
+        """Return the free part of the buffer, never empty.
+
+        Of a buffer that was made larger for a frame it is what that frame lacks, and as much behind
+        it as any read may take: what is left could hold a million frames of a few bytes.
+        """
+        if self.buffer_bytes <= RECEIVE_BYTES_USUAL:
+            return self._view[self._end :]
+        frame_end = self._start + 4 + _unpack_prefix(self._view, self._start)[0]
+        return self._view[self._end : max(frame_end, self._end) + RECEIVE_BYTES_USUAL]
 
     def received(self, count: int) -> list[Frame]:
         """Take ``count`` bytes that were written into `writable`; return the frames they complete.

@@ -16,6 +16,8 @@ from ledgermq.remoting.protocol.frame import (
     FrameDecoder,
     encode_frame,
 )
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 frames = st.builds(
     Frame, st.integers(0, 1), st.binary(max_size=60), st.one_of(st.just(b""), st.binary())
@@ -125,3 +127,22 @@ def test_the_error_that_a_decoder_keeps_holds_nothing_of_its_connection():
             decoder.feed(b"GET / HTTP/1.1\r\n")
     assert decoder.error is not None
     assert decoder.error.__traceback__ is None
+
+
+def frames_of_one_read_behind_a_large_one() -> int:
+    large, small = packed(Frame(0, b"{}", bytes(9_000_000))), packed(Frame(0, b"", b""))
+    decoder = FrameDecoder()
+    assert decoder.feed(large[:-1000]) == []
+    assert decoder.buffer_bytes == 16_777_216  # it has room for nearly a million of them
+    room, sent = decoder.writable(), large[-1000:] + small * 1_000_000
+    room[:] = sent[: len(room)]
+    found = decoder.received(len(room))
+    assert len(found[0].body) == 9_000_000
+    return len(found) - 1
+
+
+def test_what_a_large_buffer_has_left_is_not_filled_with_small_frames():
+    most = RECEIVE_BYTES_USUAL // 8
+    assert frames_of_one_read_behind_a_large_one() <= most
+    with planted(BY_TESTS["large-buffer-filled-with-small-frames"]):
+        assert frames_of_one_read_behind_a_large_one() > 10 * most
