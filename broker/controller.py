@@ -29,7 +29,12 @@ from broker.services import build_services
 from broker.state.kinds import StateKind
 from broker.tables import Tables
 from broker.transactions.takeover import HALF_TOPIC
-from ledgermq.remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
+from ledgermq.remoting.transport.limits import (
+    CONNECTIONS_MAX,
+    RECEIVE_BYTES_MAX,
+    SENDING_BYTES_MAX,
+    UNSENT_BYTES_MAX,
+)
 from ledgermq.remoting.transport.server import RemotingServer
 from ledgermq.runtime.tasks import attempt
 from store.message_store import MessageStore
@@ -132,6 +137,7 @@ class BrokerController:
         usage.add(CONNECTIONS_MAX, lambda: len(server.connections))
         usage.add(RECEIVE_BYTES_MAX, lambda: server.receive_bytes)
         usage.add(UNSENT_BYTES_MAX, lambda: server.unsent_bytes)
+        usage.add(SENDING_BYTES_MAX, lambda: server.sending_bytes)
 
     async def start(self) -> None:
         """Come up.

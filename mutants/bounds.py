@@ -33,8 +33,17 @@ BOUNDS: Final = (
         breaks="What waits for all peers that do not read may take any amount of memory.",
         source="Netty's high-water mark is one of a channel.",
         plant=patch(
-            "ledgermq.remoting.transport.server:RemotingServer.on_unsent",
+            "ledgermq.remoting.transport.server:RemotingServer._count_unread",
             ("if sum(self._unsent.values()) <= self._config.unsent_bytes_max:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="answers-on-their-way-unbounded",
+        breaks="What waits for peers that leave little unread each may take any amount of memory.",
+        source="4,096 connections with 4 MiB each, below which they are read on.",
+        plant=patch(
+            "ledgermq.remoting.transport.server:RemotingServer.on_unsent",
+            ("if self._sending_bytes > self._config.sending_bytes_max:", "if False:"),
         ),
     ),
     Mutant(

@@ -20,6 +20,13 @@ def test_without_a_bound_answers_take_any_amount(caplog: pytest.LogCaptureFixtur
         limits.test_what_waits_for_all_peers_that_do_not_read_is_bounded(caplog)
 
 
+def test_without_a_bound_answers_that_are_small_take_any_amount(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with planted(BY_TESTS["answers-on-their-way-unbounded"]), pytest.raises(AssertionError):
+        limits.test_what_waits_for_many_peers_is_bounded_however_little_of_each_does(caplog)
+
+
 def test_without_that_a_deaf_peer_is_read_on() -> None:
     with planted(BY_TESTS["deaf-peer-read-on"]), pytest.raises(AssertionError, match="stopped"):
         limits.test_a_client_that_does_not_read_its_answers_is_not_read_either()

@@ -172,6 +172,24 @@ def test_what_waits_for_all_peers_that_do_not_read_is_bounded(caplog):
     run(test, write_pause_bytes=100_000, unsent_bytes_max=30_000_000, close_timeout_ms=50)
 
 
+def test_what_waits_for_many_peers_is_bounded_however_little_of_each_does(caplog):
+    async def test(w: World) -> None:
+        peers = [await w.raw(b"") for _ in range(8)]
+        await until(lambda: len(w.server.connections) == 8)
+        with caplog.at_level(logging.WARNING):
+            for one in list(w.server.connections.values()):
+                for _turn in range(9):  # one is read from as long as less than 10 MB wait for it
+                    one.write(bytes(1_000_000))
+                    await asyncio.sleep(0)
+        assert not any(one.slow for one in w.server.connections.values())
+        assert sum(one.unsent_bytes for one in w.server.connections.values()) <= 10_000_000
+        assert "bytes wait to be sent" in warnings(caplog)[0]
+        for _, writer in peers:
+            writer.close()
+
+    run(test, write_pause_bytes=10_000_000, sending_bytes_max=10_000_000, close_timeout_ms=50)
+
+
 async def largest_turn(w: World, count: int) -> int:
     """Return how many of so many frames of one connection are handled in one turn at most."""
     loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Limits and times of connections; everything a peer could use up has a name here."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from ledgermq.remoting.transport.limits import (
     CONNECTIONS_MAX,
@@ -8,10 +9,14 @@ from ledgermq.remoting.transport.limits import (
     IDLE_TIMEOUT_MS,
     RECEIVE_BYTES_MAX,
     REQUESTS_IN_PROGRESS_MAX,
+    SENDING_BYTES_MAX,
     UNSENT_BYTES_MAX,
     WRITE_CLOSE_BYTES,
     WRITE_PAUSE_BYTES,
 )
+
+NOTED_BYTES: Final = 64 * 1024
+"""A server counts a connection on which more than this waits to be sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,11 @@ class TransportConfig:
     receive_bytes_max: int = RECEIVE_BYTES_MAX
     """Bytes of the buffers into which all connections of a server read."""
     unsent_bytes_max: int = UNSENT_BYTES_MAX
-    """Bytes that wait on all connections of a server; beyond, the slowest is closed."""
+    """Bytes that wait on all connections of a server that it reads nothing from; beyond, the
+    slowest is closed."""
+    sending_bytes_max: int = SENDING_BYTES_MAX
+    """Bytes that wait on all connections, also those that are read; what is little of each counts,
+    too: thousands of peers that leave a bit less unread than stops a server are a lot."""
     connect_timeout_ms: int = 3_000
     dead_after_ms: int = 15_000
     """A client gives a connection up whose peer acknowledges nothing for so long, where the kernel

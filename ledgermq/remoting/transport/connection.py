@@ -20,7 +20,7 @@ from ledgermq.remoting.protocol.command import (
 )
 from ledgermq.remoting.protocol.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
-from ledgermq.remoting.transport.config import TransportConfig
+from ledgermq.remoting.transport.config import NOTED_BYTES, TransportConfig
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX
 from ledgermq.remoting.transport.receiver import Receiver
 from ledgermq.remoting.transport.room import NoRoom
@@ -77,7 +77,7 @@ class Dispatcher(Protocol):
         ...
 
     def on_unsent(self, connection: "Connection", unsent: int) -> None:
-        """Note that ``unsent`` bytes wait for a peer that reads too slowly."""
+        """Note that ``unsent`` bytes wait for a peer, more than a few."""
         ...
 
 
@@ -86,10 +86,10 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_awaits_room", "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot",
-        "_later", "_loop", "_opaque", "_out", "_partial_sweeps", "_pending", "_server_side",
-        "_timer", "_timer_at", "_touched", "_transport", "_turns", "closed", "has_spoken", "id",
-        "local", "on_close", "quiet_sweeps", "receive_bytes", "remote", "saw_frame", "slow",
-        "state", "tasks", "waiting_since_ms",
+        "_later", "_loop", "_noted_bytes", "_opaque", "_out", "_partial_sweeps", "_pending",
+        "_server_side", "_timer", "_timer_at", "_touched", "_transport", "_turns", "closed",
+        "has_spoken", "id", "local", "on_close", "quiet_sweeps", "receive_bytes", "remote",
+        "saw_frame", "slow", "state", "tasks", "waiting_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hot = dispatcher.hot
         self._turns = dispatcher.turns
         self._config = config
+        self._noted_bytes = min(NOTED_BYTES, config.write_pause_bytes)
         self._server_side = server_side
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(config.frame_bytes_max)
@@ -264,8 +265,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn the addresses and set the write limits."""
-        # uvloop's transports are no subclass of asyncio's.
-        self._transport = transport = cast("asyncio.Transport", transport)
+        self._transport = transport = cast("asyncio.Transport", transport)  # or one of uvloop's
         self.closed = False
         self.remote = (transport.get_extra_info("peername") or _NO_ADDRESS)[:2]
         self.local = (transport.get_extra_info("sockname") or _NO_ADDRESS)[:2]
@@ -464,13 +464,13 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(b"".join(out))
             else:
                 transport.writelines(out)
-        if size + transport.get_write_buffer_size() > self._config.write_pause_bytes:
+        if size + transport.get_write_buffer_size() > self._noted_bytes:
             self._check_backlog(transport.get_write_buffer_size())
 
     def _check_backlog(self, waiting: int) -> None:
         if waiting > self._config.write_close_bytes:
             self.abort(f"{waiting} bytes wait for a peer that does not read")
-        elif waiting > self._config.write_pause_bytes:
+        elif waiting > self._noted_bytes:
             self._dispatcher.on_unsent(self, waiting)
 
     def _arm_timer(self, deadline: float) -> None:

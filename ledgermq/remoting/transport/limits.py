@@ -52,8 +52,14 @@ WRITE_CLOSE_BYTES: Final = Limit(
     64 * 1024 * 1024, "answers that wait", Unit.BYTES, Scope.CONNECTION, "closed"
 )
 UNSENT_BYTES_MAX: Final = Limit(
-    256 * 1024 * 1024, "answers that wait, of all connections", Unit.BYTES, Scope.PROCESS,
+    256 * 1024 * 1024, "answers that wait, of all connections that are not read", Unit.BYTES,
+    Scope.PROCESS,
     "the connection for which most waits is closed",
+)  # fmt: skip
+SENDING_BYTES_MAX: Final = Limit(
+    1024 * 1024 * 1024, "answers on their way, also to peers that read them", Unit.BYTES,
+    Scope.PROCESS,
+    "the connection for which most waits is closed, of the address for which most does",
 )  # fmt: skip
 REQUESTS_IN_PROGRESS_MAX: Final = Limit(
     256, "requests under way", Unit.COUNT, Scope.CONNECTION, "2, and nothing is done"
@@ -73,5 +79,6 @@ LIMITS: Final = (
     WRITE_PAUSE_BYTES,
     WRITE_CLOSE_BYTES,
     UNSENT_BYTES_MAX,
+    SENDING_BYTES_MAX,
     REQUESTS_IN_PROGRESS_MAX,
 )

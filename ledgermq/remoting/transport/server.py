@@ -13,7 +13,12 @@ from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
 from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
 from ledgermq.remoting.transport.secure import SecureListener
-from ledgermq.remoting.transport.shares import ByAddress, one_to_close, slowest_sender
+from ledgermq.remoting.transport.shares import (
+    ByAddress,
+    one_to_close,
+    slowest_reader,
+    slowest_sender,
+)
 from ledgermq.remoting.transport.tls import ServerTls
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.errors import FatalError
@@ -55,6 +60,9 @@ class RemotingServer(RequestDispatcher):
         self.receive_bytes = 0
         """Bytes of the buffers that all connections read into."""
         self._unsent: dict[int, int] = {}
+        self._sending: dict[Connection, int] = {}
+        """What waited to be sent when it was looked at last, of those for which it was much."""
+        self._sending_bytes = 0
 
     def use_tls(self, tls: ServerTls | None) -> None:
         """Let connections carry TLS, all or some of them; to be called before `start`."""
@@ -151,6 +159,24 @@ class RemotingServer(RequestDispatcher):
             self._drop(slowest, f"{self.receive_bytes} bytes are taken by frames that come in")
 
     def on_unsent(self, connection: Connection, unsent: int) -> None:
+        """Count what waits for peers; when it is too much, the slowest goes."""
+        if connection.id not in self.connections:
+            return
+        self._sending_bytes += unsent - self._sending.get(connection, 0)
+        self._sending[connection] = unsent
+        if unsent > self._config.write_pause_bytes:
+            self._count_unread(connection, unsent)
+        if self._sending_bytes > self._config.sending_bytes_max:
+            self._end_slowest()
+
+    def _end_slowest(self) -> None:
+        """Look again what waits; close the slowest if it is still too much."""
+        self._sending = {one: size for one in self._sending if (size := one.buffered_bytes)}
+        self._sending_bytes = total = sum(self._sending.values())
+        if total > self._config.sending_bytes_max:
+            self._drop(slowest_reader(self._sending), f"{total} bytes wait to be sent")
+
+    def _count_unread(self, connection: Connection, unsent: int) -> None:
         """Count what waits for peers that do not read; when it is too much, the slowest goes."""
         self._unsent[connection.id] = unsent
         if sum(self._unsent.values()) <= self._config.unsent_bytes_max:
@@ -170,6 +196,11 @@ class RemotingServer(RequestDispatcher):
         """Bytes that wait for peers that do not read."""
         return sum(one.unsent_bytes for one in self.connections.values() if one.slow)
 
+    @property
+    def sending_bytes(self) -> int:
+        """Bytes that wait for peers for which many do, whether they read or not."""
+        return sum(one.buffered_bytes for one in self._sending)
+
     def _drop(self, connection: Connection, reason: str) -> None:
         """Close a connection so that others can be served."""
         connection.abort(reason)
@@ -182,6 +213,7 @@ class RemotingServer(RequestDispatcher):
         self._by_address.remove(connection)
         self.receive_bytes -= connection.receive_bytes
         self._unsent.pop(connection.id, None)
+        self._sending_bytes -= self._sending.pop(connection, 0)
         self._leaving[connection.id] = connection
         return True
 

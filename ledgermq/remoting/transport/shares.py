@@ -5,7 +5,7 @@ many clients, and while there is room, all of it is theirs. It knows connections
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from ledgermq.remoting.protocol.hosts import party_of
@@ -109,3 +109,11 @@ def slowest_sender(connections: Collection[H]) -> H:
             one.quiet_sweeps,
         ),
     )  # fmt: skip
+
+
+def slowest_reader(unsent: Mapping[H, int]) -> H:
+    """Return the connection for which most bytes wait, of the address for which most do."""
+    waiting: Counter[str] = Counter()
+    for one, size in unsent.items():
+        waiting[party_of(one.remote[0])] += size
+    return max(unsent, key=lambda one: (waiting[party_of(one.remote[0])], unsent[one]))

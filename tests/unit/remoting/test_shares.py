@@ -5,7 +5,12 @@ from dataclasses import dataclass
 import pytest
 
 from ledgermq.remoting.protocol import hosts
-from ledgermq.remoting.transport.shares import ByAddress, one_to_close, slowest_sender
+from ledgermq.remoting.transport.shares import (
+    ByAddress,
+    one_to_close,
+    slowest_reader,
+    slowest_sender,
+)
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
@@ -60,6 +65,12 @@ def test_the_largest_half_of_a_frame_goes_of_the_address_that_takes_most():
     half = Held(receive_bytes=1 << 23, partial_bytes=5)
     other = Held("b", receive_bytes=1 << 23, partial_bytes=1 << 22)
     assert slowest_sender([whole, half, other]) is half
+
+
+def test_the_connection_for_which_most_waits_goes_of_the_address_for_which_most_does():
+    largest, many = Held("b"), [Held() for _ in range(5)]
+    unsent = {largest: 400, **dict.fromkeys(many, 100), many[3]: 101}
+    assert slowest_reader(unsent) is many[3]
 
 
 def test_addresses_without_connections_are_forgotten():
