@@ -204,6 +204,15 @@ FAIRNESS: Final = (
         plant=patch("broker.sends.waiting:WaitingRoom.let_go", ("await self._enter()", "pass")),
     ),
     Mutant(
+        name="tried-in-vain-goes-last",
+        breaks="A request that found no time in the turn that it was let into waits behind all.",
+        source="Requests of another address that take 10 ms each: it waited for all but 63.",
+        plant=patch(
+            "ledgermq.remoting.transport.turns:Turns.begin",
+            ("wait = self._wait_on", "pass"),
+        ),
+    ),
+    Mutant(
         name="delayed-bytes-unbounded",
         breaks="What is due is delivered however many bytes are on their way.",
         source="As above, by large messages that are due at once.",

@@ -127,6 +127,31 @@ def test_cancelled_requests_that_take_turns_are_found_here():
         test_requests_that_were_cancelled_while_they_waited_take_nobodys_turn()
 
 
+def test_requests_that_take_a_whole_turn_each_leave_turns_to_other_addresses():
+    async def test(_: World) -> None:
+        clock, served = SlowFrames(), []
+        turns = Turns(clock)
+        clock.step_ns = 0
+
+        async def work(address: str) -> None:
+            await turns.begin((address, 1))
+            clock.now_ns += TURN_MS_MAX * 1_000_000
+            served.append(address)
+
+        flood = [asyncio.ensure_future(work("a")) for _ in range(4 * BEGUN_MAX)]
+        others = [asyncio.ensure_future(work(address)) for address in "bc"]
+        await asyncio.gather(*flood, *others)
+        assert served.index("b") <= 3, served.index("b")
+        assert served.index("c") <= 3, served.index("c")
+
+    run(test)
+
+
+def test_requests_that_take_all_turns_are_found_here():
+    with planted(BY_TESTS["tried-in-vain-goes-last"]), pytest.raises(AssertionError):
+        test_requests_that_take_a_whole_turn_each_leave_turns_to_other_addresses()
+
+
 def test_connections_whose_frames_were_put_off_take_turns():
     async def test(_: World) -> None:
         turns, served = Turns(SlowFrames()), []

@@ -5,7 +5,7 @@ Source: stochastic fair queueing (McKenney), with addresses for flows.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 W = TypeVar("W")
@@ -43,6 +43,22 @@ class Flows(Generic[W]):
             self._waiting[address] = theirs
         self._count -= 1
         return one
+
+    def put_back(self, taken: Iterable[tuple[str, W]]) -> None:
+        """Take back what `pop` gave in vain, in that order: it comes first, and its addresses do.
+
+        So who got nothing has its turn before an address that did, however much waits of that one.
+        """
+        first: dict[str, deque[W]] = {}
+        for address, one in taken:
+            first.setdefault(address, deque()).append(one)
+            self._count += 1
+        for address, theirs in first.items():
+            others = self._waiting.pop(address, None)
+            if others is not None:
+                others.extendleft(reversed(theirs))
+                first[address] = others
+        self._waiting = {**first, **self._waiting}
 
     def take_last(self, address: str, is_meant: Callable[[W], bool]) -> W | None:
         """Take the last one of an address that is meant, None if there is none."""

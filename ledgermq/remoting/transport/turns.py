@@ -22,6 +22,8 @@ from ledgermq.remoting.transport.flows import Flows
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX, TURN_MS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ledgermq.runtime.clock import Clock
 
 
@@ -63,6 +65,8 @@ class Turns:
         self._end_ns = 0
         """When this turn ends; 0 until it has begun."""
         self._waiting = Flows[Waiting]()
+        self._in_vain: list[_Beginning] = []
+        """Who was let go on in this turn, and found no time."""
         self._is_next_due = False
         self._has_begun = False
         """Whether coroutines were let go on in the last turn, and take their time in this one."""
@@ -72,7 +76,7 @@ class Turns:
     @property
     def waiting_count(self) -> int:
         """How many wait for a turn."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._in_vain)
 
     def is_over(self) -> bool:
         """Tell whether this turn has no time left; the first question begins it."""
@@ -101,10 +105,17 @@ class Turns:
 
     async def begin(self, remote: tuple[str, int]) -> None:
         """Return when work for an address may begin, and be done up to where it first waits."""
+        wait: Callable[[_Beginning], None] = self.wait
         while self.is_over():
             beginning = _Beginning(remote)
-            self.wait(beginning)
+            wait(beginning)
             await beginning.may_go_on
+            wait = self._wait_on
+
+    def _wait_on(self, beginning: _Beginning) -> None:
+        """Have one go on waiting that found no time: before all that came later."""
+        self._in_vain.append(beginning)
+        self._call_next()
 
     def _call_next(self) -> None:
         if not self._is_next_due:
@@ -116,6 +127,9 @@ class Turns:
 
     def _next(self) -> None:
         self._end_ns, self._is_next_due = 0, False
+        if self._in_vain:
+            self._waiting.put_back([(party_of(one.remote[0]), one) for one in self._in_vain])
+            self._in_vain.clear()
         if self._has_begun:
             self._has_begun = False  # this turn is theirs, or connections could take all of each
             if self._waiting:

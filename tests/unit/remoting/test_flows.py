@@ -42,3 +42,18 @@ def test_the_last_that_is_meant_is_taken():
 def test_nobody_waits():
     with pytest.raises(StopIteration):
         flows().pop()
+
+
+def test_what_was_taken_in_vain_comes_first():
+    made = flows(("a", 1), ("a", 2), ("a", 3), ("b", 10), ("c", 20))
+    assert [made.pop() for _ in range(4)] == [1, 10, 20, 2]
+    made.add("d", 30)
+    made.put_back([("b", 10), ("c", 20), ("a", 2)])  # what was 1 had its turn
+    assert (len(made), made.of_address("a")) == (5, 2)
+    assert [made.pop() for _ in range(5)] == [10, 20, 2, 30, 3]
+
+
+def test_what_was_taken_in_vain_keeps_its_order_within_its_address():
+    made = flows(*(("a", one) for one in range(4)))
+    made.put_back([("a", made.pop()), ("a", made.pop())])
+    assert [made.pop() for _ in range(4)] == [0, 1, 2, 3]
