@@ -47,6 +47,24 @@ BOUNDS: Final = (
         ),
     ),
     Mutant(
+        name="left-behind-not-counted",
+        breaks="Requests whose connections are gone do not count: who hangs up begins any number.",
+        source="20 connections that begin 256 requests each and close had 5,120 under way.",
+        plant=patch(
+            "ledgermq.remoting.transport.dispatch:RequestDispatcher._under_way",
+            ("return len(connection.tasks) + left", "return len(connection.tasks)"),
+        ),
+    ),
+    Mutant(
+        name="left-behind-outlives-the-stop",
+        breaks="A server that stops cancels no request whose connection is gone.",
+        source="A broker changes its role in its process: such a request met a closed log.",
+        plant=patch(
+            "ledgermq.remoting.transport.server:RemotingServer._cancel_requests",
+            ("*self._left, ", ""),
+        ),
+    ),
+    Mutant(
         name="deaf-peer-kept",
         breaks="A peer that reads nothing is kept, however much waits for it.",
         source="RocketMQ checks isWritable for transaction messages only.",

@@ -124,6 +124,7 @@ class RemotingClient(RequestDispatcher):
 
     def on_closed(self, connection: Connection) -> None:
         """Forget the connection, and what it read into."""
+        super().on_closed(connection)
         if self._open.pop(connection.id, None) is not None:
             self._receive_bytes -= connection.receive_bytes
 

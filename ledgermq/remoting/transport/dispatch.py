@@ -1,7 +1,8 @@
 """From a frame to the handler of its code, and from a handler's result or failure to an answer.
 
 A plain handler is a function of connection and command: what it returns is sent, None means that it
-answered or will answer by itself, an awaitable becomes a task (a bounded number per connection).
+answered or will answer by itself, an awaitable becomes a task (a bounded number per connection,
+with those of its address whose connections are gone).
 A hot handler is a function of connection and frame and answers through `Connection.write`.
 
 Whatever a handler raises is answered, even a broken assertion: one request never ends a process.
@@ -16,7 +17,9 @@ import inspect
 import logging
 import struct
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -36,6 +39,7 @@ from ledgermq.remoting.protocol.errors import (
     for_code,
 )
 from ledgermq.remoting.protocol.frame import Frame
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.protocol.limits import HEADER_BYTES_MAX
 from ledgermq.remoting.transport.connection import Connection, HotHandler
 from ledgermq.remoting.transport.room import NoRoom
@@ -72,6 +76,9 @@ class RequestDispatcher:
         self._handlers = dict(handlers)
         self._hot_by_code = dict(hot)
         self._requests_in_progress_max = requests_in_progress_max
+        self._left: dict[asyncio.Task[None], str] = {}
+        """Requests under way whose connections are gone, with the address that they came from."""
+        self._left_of: Counter[str] = Counter()
         self.hot: dict[bytes, HotHandler] = {}
         for code, handler in hot.items():
             for key in hot_keys(code):
@@ -81,7 +88,13 @@ class RequestDispatcher:
         """Nothing to do; servers and clients override it."""
 
     def on_closed(self, connection: Connection) -> None:
-        """Nothing to do; servers and clients override it."""
+        """Take over the requests that are still under way; they end as if somebody waited."""
+        if not connection.tasks:
+            return
+        address = party_of(connection.remote[0])
+        self._left_of[address] += len(connection.tasks)
+        self._left.update(dict.fromkeys(connection.tasks, address))
+        connection.tasks.clear()
 
     def on_receive_bytes(self, connection: Connection, more: int) -> None:
         """Nothing to do; servers override it."""
@@ -159,14 +172,31 @@ class RequestDispatcher:
             return
         if result is None or isinstance(result, RemotingCommand):
             _answer(connection, command, result)
-        elif len(connection.tasks) >= self._requests_in_progress_max:
+        elif self._under_way(connection) >= self._requests_in_progress_max:
             _discard(result)
             busy = make_response(command, ResponseCode.SYSTEM_BUSY, BUSY_REMARK)
             _answer(connection, command, busy)
         else:
             task = asyncio.ensure_future(self._answer_later(connection, command, result))
             connection.tasks[task] = None
-            task.add_done_callback(connection.tasks.pop)
+            task.add_done_callback(partial(self._on_done, connection))
+
+    def _under_way(self, connection: Connection) -> int:
+        """Count the requests of a connection, with those that others of its address left behind.
+
+        Whoever hangs up and comes again would have any number under way.
+        """
+        left = self._left_of[party_of(connection.remote[0])] if self._left else 0
+        return len(connection.tasks) + left
+
+    def _on_done(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        address = self._left.pop(task, None)
+        if address is None:
+            del connection.tasks[task]
+            return
+        self._left_of[address] -= 1
+        if not self._left_of[address]:
+            del self._left_of[address]
 
     async def _answer_later(
         self, connection: Connection, command: RemotingCommand, result: Awaitable[Answer]

@@ -127,11 +127,16 @@ class RemotingServer(RequestDispatcher):
             await self._acceptor.close()
         if self._sweep is not None:
             self._sweep.cancel()
-        tasks = [task for one in self.connections.values() for task in one.tasks]
+        await self._cancel_requests()
+        await close_all(self.connections)
+        await self._cancel_requests()  # those that came meanwhile
+
+    async def _cancel_requests(self) -> None:
+        """Cancel what handlers are awaiting, also for connections that are gone."""
+        tasks = [*self._left, *(task for one in self.connections.values() for task in one.tasks)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await close_all(self.connections)
 
     def on_open(self, connection: Connection) -> None:
         """Take the connection; when there are too many, one goes, see `shares`."""
@@ -219,6 +224,7 @@ class RemotingServer(RequestDispatcher):
 
     def on_closed(self, connection: Connection) -> None:
         """Forget the connection."""
+        super().on_closed(connection)
         self._leave(connection)
         if self._leaving.pop(connection.id, None) is not None and self._on_close is not None:
             attempt(f"the end of {connection}", partial(self._on_close, connection))
