@@ -118,10 +118,6 @@ class Admission:
                 for _ in done.rest or ():
                     pass
                 return self._answer(command, header, done)
-        busy = self._under_way.total() >= REGISTRATIONS_MAX
-        if busy or waits >= REGISTRATIONS_PER_CONNECTION_MAX:
-            remark = "too many registrations are being worked through, try again"
-            return make_response(command, ResponseCode.SYSTEM_BUSY, remark)
         return self._register_later(connection, command, header)
 
     async def _register_later(
@@ -129,6 +125,11 @@ class Admission:
     ) -> RemotingCommand:
         """Take a registration in slices, after those of the same connection before it."""
         key = connection.id
+        # Asked here: hundreds may have come before the first of them has its turn.
+        busy = self._under_way.total() >= REGISTRATIONS_MAX
+        if busy or self._under_way[key] >= REGISTRATIONS_PER_CONNECTION_MAX:
+            remark = "too many registrations are being worked through, try again"
+            return make_response(command, ResponseCode.SYSTEM_BUSY, remark)
         self._under_way[key] += 1
         try:
             async with self._locks.setdefault(key, asyncio.Lock()):

@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from collections import Counter
 from collections.abc import Awaitable
 
 import pytest
@@ -59,6 +60,25 @@ def largest_turn(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
     monkeypatch.setattr("namesrv.admission.register_parts", inflate)
     asyncio.run(flood())
     return max(map(read.count, read))
+
+
+def codes_of_one_turn(connections: int, each: int) -> Counter[int]:
+    """Return how many registrations that come in one turn are answered each code."""
+    server, body = Server(), encode_register_body(registered(), compressed=True)
+
+    async def flood() -> Counter[int]:
+        answers = []
+        for number in range(connections):
+            server.as_other(FakeConnection(number + 10))
+            answers += [begin(server, body, each * number + one) for one in range(each)]
+        return Counter([answer.code for answer in await asyncio.gather(*answers)])
+
+    return asyncio.run(flood())
+
+
+def test_registrations_that_come_in_one_turn_are_bounded_too() -> None:
+    assert codes_of_one_turn(1, 20) == {0: 2, 2: 18}
+    assert codes_of_one_turn(40, 2) == {0: 64, 2: 16}
 
 
 def test_one_registration_is_read_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
