@@ -106,8 +106,11 @@ class Tracing(Hook):
         self._task = asyncio.create_task(self._run(), name="traces")
 
     async def stop(self) -> None:
-        """Send what waits, for a bounded time, and end. Calling it again is harmless."""
-        task, self._task = self._task, None
+        """Send what waits, for a bounded time, and end.
+
+        Calling it again is harmless, and ends what a call that was cancelled has left.
+        """
+        task = self._task
         if task is None:
             return
         self._closing = True

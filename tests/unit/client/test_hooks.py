@@ -401,6 +401,20 @@ def test_traces_that_cannot_be_sent_are_dropped_and_counted(monkeypatch, caplog)
     assert "event=traces_dropped" in caplog.text
 
 
+def test_a_stop_that_was_cancelled_is_made_good_by_the_next_one():
+    async def body(cluster):
+        producer = Producer(cluster.config(trace=True))
+        await producer.start()
+        await producer.send(Message(TOPIC, b"x"))  # nobody knows the topic of its trace
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.stop(), 0.2)
+        await producer.stop()
+        assert not producer.tracing._producer._instance.running
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "traces"]
+
+    run(body)
+
+
 def test_traces_come_in_messages_of_bounded_size():
     async def body(cluster):
         cluster.publish(TOPIC, TRACES, queues=1)
