@@ -1,4 +1,7 @@
-"""Lets one costly piece of work begin in a turn of the loop; the others wait, in their order.
+"""Lets one costly piece of work begin in a turn of the loop; the others wait.
+
+One address has its turn after the other, of an address whoever came first: however many of its
+messages one has copied, another one's is next.
 
 Requests that are served as coroutines begin outside the time that a server gives its connections
 in a turn (`ledgermq.remoting.transport.turns`). Where a small request makes the broker read and
@@ -9,22 +12,23 @@ What waits should hold no message: it asks for its turn first, and reads then.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+
+from ledgermq.remoting.transport.flows import Flows
 
 
 class OneATurn:
     """The turns of one broker's costly requests. The first that asks does not wait."""
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = Flows[asyncio.Future[None]]()
         self._is_taken = False
 
-    async def turn(self) -> None:
-        """Return when the caller may do its work, until it awaits again."""
+    async def turn(self, address: str) -> None:
+        """Return when work for an address may be done, until its caller awaits again."""
         loop = asyncio.get_running_loop()
         if self._is_taken:
             mine = loop.create_future()
-            self._waiting.append(mine)
+            self._waiting.add(address, mine)
             await mine
         else:
             self._is_taken = True
@@ -32,7 +36,7 @@ class OneATurn:
 
     def _next(self) -> None:
         while self._waiting:
-            first = self._waiting.popleft()
+            first = self._waiting.pop()
             if not first.done():  # its request was given up
                 first.set_result(None)
                 asyncio.get_running_loop().call_soon(self._next)

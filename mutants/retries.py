@@ -44,6 +44,15 @@ RETRIES: Final = (
         plant=patch("broker.one_a_turn:OneATurn.turn", ("if self._is_taken:", "if False:")),
     ),
     Mutant(
+        name="copies-by-arrival",
+        breaks="A request that copies a message waits for all of another address that came before.",
+        source="256 such requests of each of its connections, one in a turn.",
+        plant=patch(
+            "broker.one_a_turn:OneATurn.turn",
+            ("self._waiting.add(address, mine)", 'self._waiting.add("", mine)'),
+        ),
+    ),
+    Mutant(
         name="copy-keeps-foreign-flags",
         breaks="A copy has the bits of sysFlag that its original claims, half a transaction's too.",
         source="A record of somebody else's store, or one found in a body, says what it likes.",

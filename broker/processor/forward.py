@@ -84,7 +84,7 @@ class ForwardProcessor:
     async def handle_consume(self, connection: _Asker, request: RemotingCommand) -> RemotingCommand:
         """Take CONSUME_MESSAGE_DIRECTLY (309)."""
         header = decode_header(request, ConsumeDirectlyHeader)
-        await self._reads.turn()
+        await self._reads.turn(party_of(connection.remote[0]))
         try:
             record = self._store.message_at(_offset_in(header.msg_id))
         except DamagedEntry:

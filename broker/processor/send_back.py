@@ -147,7 +147,7 @@ class SendBackProcessor:
 
         Errors: `Refused`.
         """
-        await self._reads.turn()
+        await self._reads.turn(address)
         message = self._read(offset)
         if message_bytes(message) > SMALL_BYTES and not self._room.is_free():
             del message  # It may be large, and many may wait.
