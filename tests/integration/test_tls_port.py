@@ -10,6 +10,7 @@ import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -155,6 +156,23 @@ def test_several_connections_are_taken_in_a_turn() -> None:
         listener.close()
         for one in (*waiting, *taken):
             one.close()
+
+    run_bounded(test())
+
+
+def test_who_cannot_listen_on_all_addresses_of_a_name_listens_on_none() -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.2", 0)) as taken:
+            port = taken.getsockname()[1]
+            loop, tcp = asyncio.get_running_loop(), (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+            found = [(*tcp, (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
+            listener = SocketListener(lambda _accepted, _host: None, 128)
+            with (
+                mock.patch.object(type(loop), "getaddrinfo", mock.AsyncMock(return_value=found)),
+                pytest.raises(OSError, match="in use"),
+            ):
+                await listener.start("both", port)
+        socket.create_server(("127.0.0.1", port)).close()
 
     run_bounded(test())
 

@@ -20,18 +20,25 @@ class SocketListener:
         self._sockets: list[socket.socket] = []
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; return the port, which the system chooses if it is 0. Errors: `OSError`."""
+        """Listen; return the port, which the system chooses if it is 0.
+
+        Errors: `OSError`; then it listens on none of the addresses that a name has.
+        """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for family, _, _, _, address in dict.fromkeys(found):
-            listening = socket.create_server(
-                (str(address[0]), int(address[1])), family=family, backlog=self._backlog
-            )
-            listening.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
-            self._sockets.append(listening)
-            self._listen(listening)
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                listening = socket.create_server(
+                    (str(address[0]), int(address[1])), family=family, backlog=self._backlog
+                )
+                listening.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
+                self._sockets.append(listening)
+                self._listen(listening)
+        except OSError:
+            self.close()
+            raise
         return int(self._sockets[0].getsockname()[1])
 
     def _listen(self, listening: socket.socket) -> None:
