@@ -131,7 +131,19 @@ WIRE: Final = (
         source="4,096 idle connections locked everyone else out for 120 s.",
         plant=patch(
             "ledgermq.remoting.transport.server:RemotingServer.on_open",
-            ("one_to_close(self._by_address, connection)", "None"),
+            ("one_to_close(self._by_address, connection, self._spare_one)", "None"),
+        ),
+    ),
+    Mutant(
+        name="only-the-largest-makes-room",
+        breaks="A full server closes busy connections, and no silent one of other addresses.",
+        source="A /48 of IPv6 has 65,536 networks: 4,096 silent connections are of one each.",
+        plant=patch(
+            "ledgermq.remoting.transport.shares:one_to_close",
+            (
+                "return spare() or (idlest if is_smaller else None)",
+                "return idlest if is_smaller else None",
+            ),
         ),
     ),
     Mutant(

@@ -7,7 +7,10 @@ import socket
 import pytest
 import uvloop
 
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import ConnectionLost
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.limits import ACCEPTED_MAX, TURN_FRAMES_MAX
 from ledgermq.remoting.transport.server import RemotingServer
 from ledgermq.remoting.transport.turns import FEW_FRAMES, Turns
@@ -92,3 +95,44 @@ def test_who_asks_once_does_not_wait_for_whole_turns_of_his_address():
 def test_whole_turns_for_each_connection_are_found_here():
     with planted(BY_TESTS["whole-turns-for-each-connection"]):
         assert served_before_me() > TURN_FRAMES_MAX + FEW_FRAMES * FLOODING * 2
+
+
+async def makes_room(w: World, *, busy_count: int) -> bool:
+    """Tell whether a newcomer takes the place of a silent one, where the largest is busy."""
+    busy = [RemotingClient(source_address="127.0.0.2") for _ in range(busy_count)]
+    newcomer = RemotingClient(source_address="127.0.0.3")
+    silent = None
+    try:
+        for _ in range(40):  # four sweeps
+            for one in busy:
+                await one.request(w.addr, RemotingCommand(ECHO), 5_000)
+            silent = silent or socket.create_connection(("127.0.0.1", w.port))
+            await asyncio.sleep(0.01)
+        assert len(w.server.connections) == busy_count + 1
+        await newcomer.request(w.addr, RemotingCommand(ECHO), 5_000)
+        await asyncio.sleep(0.01)
+        return all(one.maybe_connection(w.addr) is not None for one in busy)
+    except ConnectionLost:
+        return False
+    finally:
+        assert silent is not None
+        silent.close()
+        for one in (*busy, newcomer):
+            await one.close()
+
+
+@pytest.mark.parametrize("busy_count", [1, 2])
+def test_a_silent_connection_makes_room_where_the_largest_address_is_busy(busy_count):
+    async def test(w: World) -> None:
+        assert await makes_room(w, busy_count=busy_count)
+
+    run(test, connections_max=busy_count + 1, idle_timeout_ms=800)
+
+
+@pytest.mark.parametrize("busy_count", [1, 2])
+def test_without_that_silent_ones_of_many_addresses_shut_others_out(busy_count):
+    async def test(w: World) -> None:
+        with planted(BY_TESTS["only-the-largest-makes-room"]):
+            assert not await makes_room(w, busy_count=busy_count)
+
+    run(test, connections_max=busy_count + 1, idle_timeout_ms=800)

@@ -10,7 +10,8 @@ FRAME_BYTES_MAX: Final = Limit(
 )
 CONNECTIONS_MAX: Final = Limit(
     4096, "connections of a server", Unit.COUNT, Scope.PROCESS,
-    "one of the address that has most goes: a silent one, else an idle one; else the new one",
+    "one of the address that has most goes: a silent one, else an idle one; else such a one of any "
+    "address; else the new one",
 )  # fmt: skip
 ACCEPTED_MAX: Final = Limit(
     16, "connections taken in a turn of the loop", Unit.COUNT, Scope.PROCESS,

@@ -18,6 +18,7 @@ from ledgermq.remoting.transport.shares import (
     one_to_close,
     slowest_reader,
     slowest_sender,
+    spare_ones,
 )
 from ledgermq.remoting.transport.tls import ServerTls
 from ledgermq.runtime.clock import Clock
@@ -55,6 +56,8 @@ class RemotingServer(RequestDispatcher):
         self._sweep: asyncio.TimerHandle | None = None
         self.connections: dict[int, Connection] = {}
         self._by_address = ByAddress[Connection]()
+        self._spare: list[Connection] | None = None
+        """Who may go for others, as of the last sweep; None until somebody asks."""
         self._leaving: dict[int, Connection] = {}
         """Dropped, and not gone yet."""
         self.receive_bytes = 0
@@ -144,7 +147,7 @@ class RemotingServer(RequestDispatcher):
             self._acceptor.on_accepted()
         full = len(self.connections) >= self._config.connections_max
         if full and self._is_open:
-            closed = one_to_close(self._by_address, connection) or connection
+            closed = one_to_close(self._by_address, connection, self._spare_one) or connection
             reason = f"{self.name} has {len(self.connections)} connections, its limit"
             self._drop(closed, reason)
         if not connection.closed and self._is_open:
@@ -153,6 +156,16 @@ class RemotingServer(RequestDispatcher):
             self.receive_bytes += connection.receive_bytes
         else:
             connection.abort(f"{self.name} takes no connection")
+
+    def _spare_one(self) -> Connection | None:
+        """Return a connection that nobody has used for long, of any address."""
+        if self._spare is None:
+            self._spare = spare_ones(self.connections.values())
+        while self._spare:
+            one = self._spare.pop()
+            if one.id in self.connections and not one.saw_frame:
+                return one
+        return None
 
     def on_receive_bytes(self, connection: Connection, more: int) -> None:
         """Count what is read into; when it is too much, a slow sender goes."""
@@ -239,6 +252,7 @@ class RemotingServer(RequestDispatcher):
     def _check_idle(self) -> None:
         for connection in list(self.connections.values()):
             attempt("idle connections", connection.check_idle)
+        self._spare = None
         self._arm_sweep()
 
 

@@ -5,7 +5,7 @@ many clients, and while there is room, all of it is theirs. It knows connections
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from ledgermq.remoting.protocol.hosts import party_of
@@ -14,6 +14,8 @@ SILENT_SWEEPS: Final = 1
 """A connection that never spoke may go after so many sweeps for idle ones."""
 IDLE_SWEEPS_MIN: Final = 2
 """One that spoke may go after so many sweeps without anything."""
+SPARE_SWEEPS_MIN: Final = 4
+"""One that spoke may go after so many whatever address it is of: clients are heard more often."""
 
 
 class Holder(Protocol):
@@ -76,12 +78,14 @@ class ByAddress(Generic[H]):
         return len(self._all.get(address, ()))
 
 
-def one_to_close(connections: ByAddress[H], rejoin: Holder) -> H | None:
+def one_to_close(
+    connections: ByAddress[H], rejoin: Holder, spare: Callable[[], H | None] = lambda: None
+) -> H | None:
     """Return which connection makes room for a new one, None: the new one itself goes.
 
     It is one of the address that has most: one that never spoke, the oldest of them first, else the
-    one that is idle longest. While all of them are busy, only an address that has less than half as
-    many may take one from it.
+    one that is idle longest. While all of them are busy it is one that is ``spare``; without any,
+    only an address that has less than half as many may take one from it.
     """
     theirs = connections.largest()
     silent = next((one for one in theirs if not one.has_spoken), None)
@@ -89,9 +93,22 @@ def one_to_close(connections: ByAddress[H], rejoin: Holder) -> H | None:
     if silent is not None and (is_smaller or silent.quiet_sweeps >= SILENT_SWEEPS):
         return silent
     idlest = max(theirs, key=lambda one: one.quiet_sweeps)
-    if is_smaller or idlest.quiet_sweeps >= IDLE_SWEEPS_MIN:
+    if idlest.quiet_sweeps >= IDLE_SWEEPS_MIN:
         return idlest
-    return None
+    return spare() or (idlest if is_smaller else None)
+
+
+def spare_ones(connections: Collection[H]) -> list[H]:
+    """Return who may go where one address has most and is busy, the last one first.
+
+    Whoever has a network of IPv6 addresses can have a connection of each: these are no address's.
+    They are silent ones, the oldest of them first, then those that are idle longest.
+    """
+    silent = [
+        one for one in connections if not one.has_spoken and one.quiet_sweeps >= SILENT_SWEEPS
+    ]
+    idle = [one for one in connections if one.has_spoken and one.quiet_sweeps >= SPARE_SWEEPS_MIN]
+    return [*sorted(idle, key=lambda one: one.quiet_sweeps), *reversed(silent)]
 
 
 def slowest_sender(connections: Collection[H]) -> H:

@@ -10,6 +10,7 @@ from ledgermq.remoting.transport.shares import (
     one_to_close,
     slowest_reader,
     slowest_sender,
+    spare_ones,
 )
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -58,6 +59,17 @@ def test_a_smaller_address_takes_one_from_a_larger_even_if_all_are_busy():
     assert one_to_close(of([*crowd, *few]), Held("b")) in crowd
     more = [Held("b") for _ in range(5)]
     assert one_to_close(of([*crowd, *more]), Held("b")) is None
+
+
+def test_silent_ones_may_go_then_those_that_are_idle_longest_of_any_address():
+    silent = [
+        Held("a", has_spoken=False, quiet_sweeps=1),
+        Held("b", has_spoken=False, quiet_sweeps=3),
+    ]
+    idle = [Held("c", quiet_sweeps=4), Held("d", quiet_sweeps=7), Held("c", quiet_sweeps=5)]
+    others = [Held("e", quiet_sweeps=3), Held("f", has_spoken=False), Held("g")]
+    order = spare_ones([*idle, *others, *silent])[::-1]
+    assert order == [*silent, idle[1], idle[2], idle[0]]
 
 
 def test_the_largest_half_of_a_frame_goes_of_the_address_that_takes_most():
