@@ -135,6 +135,15 @@ WIRE: Final = (
         ),
     ),
     Mutant(
+        name="stuck-frames-stay",
+        breaks="Beside thousands of parts of frames that never become whole no large one comes in.",
+        source="2,048 connections of a network each with 65 KB take all room for frames.",
+        plant=patch(
+            "ledgermq.remoting.transport.shares:slowest_sender",
+            ("one.partial_sweeps >= STUCK_SWEEPS_MIN", "False"),
+        ),
+    ),
+    Mutant(
         name="only-the-largest-makes-room",
         breaks="A full server closes busy connections, and no silent one of other addresses.",
         source="A /48 of IPv6 has 65,536 networks: 4,096 silent connections are of one each.",

@@ -86,10 +86,10 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_awaits_room", "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot",
-        "_later", "_loop", "_noted_bytes", "_opaque", "_out", "_partial_sweeps", "_pending",
-        "_server_side", "_timer", "_timer_at", "_touched", "_transport", "_turns", "closed",
-        "has_spoken", "id", "local", "on_close", "quiet_sweeps", "receive_bytes", "remote",
-        "saw_frame", "slow", "state", "tasks", "waiting_since_ms",
+        "_later", "_loop", "_noted_bytes", "_opaque", "_out", "_pending", "_server_side", "_timer",
+        "_timer_at", "_touched", "_transport", "_turns", "closed", "has_spoken", "id", "local",
+        "on_close", "partial_sweeps", "quiet_sweeps", "receive_bytes", "remote", "saw_frame",
+        "slow", "state", "tasks", "waiting_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self.slow = False
         """Whether so much waits to be sent that a server reads nothing from it."""
         self.quiet_sweeps = 0
-        self._partial_sweeps = 0
+        self.partial_sweeps = 0
 
     def __repr__(self) -> str:
         return f"<Connection {self.id} {self.remote[0]}:{self.remote[1]}>"
@@ -247,11 +247,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if `IDLE_SWEEPS` calls in a row saw no progress on it."""
         self.quiet_sweeps = 0 if self._touched else self.quiet_sweeps + 1
         waits = self._decoder.partial_bytes and not self.saw_frame
-        self._partial_sweeps = self._partial_sweeps + 1 if waits else 0
+        self.partial_sweeps = self.partial_sweeps + 1 if waits else 0
         self._touched = self.saw_frame = False
         if self.quiet_sweeps:
             self.shrink()
-        if self._partial_sweeps >= IDLE_SWEEPS:
+        if self.partial_sweeps >= IDLE_SWEEPS:
             self.abort(f"half a frame ({self._decoder.partial_bytes} bytes) for too long")
         elif self.quiet_sweeps >= IDLE_SWEEPS:
             self.close("idle")

@@ -14,6 +14,8 @@ SILENT_SWEEPS: Final = 1
 """A connection that never spoke may go after so many sweeps for idle ones."""
 IDLE_SWEEPS_MIN: Final = 2
 """One that spoke may go after so many sweeps without anything."""
+STUCK_SWEEPS_MIN: Final = 2
+"""A frame that does not become whole for so many sweeps is not one that somebody sends."""
 SPARE_SWEEPS_MIN: Final = 4
 """One that spoke may go after so many whatever address it is of: clients are heard more often."""
 
@@ -34,6 +36,11 @@ class Holder(Protocol):
     @property
     def quiet_sweeps(self) -> int:
         """How many sweeps in a row saw nothing of it."""
+        ...
+
+    @property
+    def partial_sweeps(self) -> int:
+        """How many sweeps in a row saw a part of a frame, and none that was whole."""
         ...
 
     @property
@@ -114,7 +121,8 @@ def spare_ones(connections: Collection[H]) -> list[H]:
 def slowest_sender(connections: Collection[H]) -> H:
     """Return the connection whose half-received frame takes most, of the address that takes most.
 
-    Among equals it is the one that is quiet longest.
+    Frames that are stuck go before others, whatever address they are of: a thousand small parts of
+    frames would have large sends be the largest. Among equals it is the one that is quiet longest.
     """
     taken: Counter[str] = Counter()
     for one in connections:
@@ -122,8 +130,8 @@ def slowest_sender(connections: Collection[H]) -> H:
     return max(
         connections,
         key=lambda one: (
-            one.partial_bytes > 0, taken[party_of(one.remote[0])], one.receive_bytes,
-            one.quiet_sweeps,
+            one.partial_bytes > 0, one.partial_sweeps >= STUCK_SWEEPS_MIN,
+            taken[party_of(one.remote[0])], one.receive_bytes, one.quiet_sweeps,
         ),
     )  # fmt: skip
 

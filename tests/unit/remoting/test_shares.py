@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from ledgermq.remoting.protocol import hosts
+from ledgermq.remoting.transport import shares
 from ledgermq.remoting.transport.shares import (
     ByAddress,
     one_to_close,
@@ -21,6 +22,7 @@ class Held:
     host: str = "a"
     has_spoken: bool = True
     quiet_sweeps: int = 0
+    partial_sweeps: int = 0
     receive_bytes: int = 16_384
     partial_bytes: int = 0
 
@@ -77,6 +79,19 @@ def test_the_largest_half_of_a_frame_goes_of_the_address_that_takes_most():
     half = Held(receive_bytes=1 << 23, partial_bytes=5)
     other = Held("b", receive_bytes=1 << 23, partial_bytes=1 << 22)
     assert slowest_sender([whole, half, other]) is half
+
+
+def one_that_goes():
+    """Return who goes where a large frame comes in beside parts of frames that are stuck."""
+    stuck = [Held(f"a{n}", receive_bytes=1 << 17, partial_bytes=9, partial_sweeps=3) for n in "12"]
+    large = Held("b", receive_bytes=1 << 23, partial_bytes=1 << 22, partial_sweeps=1)
+    return stuck.index(shares.slowest_sender([large, *stuck]))
+
+
+def test_a_frame_that_is_stuck_goes_before_a_large_one_that_comes_in():
+    assert one_that_goes() == 0
+    with planted(BY_TESTS["stuck-frames-stay"]), pytest.raises(ValueError, match="not in list"):
+        one_that_goes()
 
 
 def test_the_connection_for_which_most_waits_goes_of_the_address_for_which_most_does():
