@@ -144,6 +144,15 @@ WIRE: Final = (
         ),
     ),
     Mutant(
+        name="tls-written-whole",
+        breaks="What waits for a peer with TLS that does not read is not seen: it is read on.",
+        source="uvloop's transport with TLS does not count what the one below has not sent.",
+        plant=patch(
+            "ledgermq.remoting.transport.pieces:counted",
+            ('if transport.get_extra_info("sslcontext") is None:', "if True:"),
+        ),
+    ),
+    Mutant(
         name="only-the-largest-makes-room",
         breaks="A full server closes busy connections, and no silent one of other addresses.",
         source="A /48 of IPv6 has 65,536 networks: 4,096 silent connections are of one each.",

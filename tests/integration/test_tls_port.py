@@ -16,18 +16,18 @@ import pytest
 
 from cli.certificates import Authority
 from ledgermq.remoting.protocol.certificates import node_identity
-from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.command import RemotingCommand, encode_command, make_response
 from ledgermq.remoting.protocol.errors import ConnectFailed, RemotingError
 from ledgermq.remoting.transport import secure, tls
 from ledgermq.remoting.transport.client import RemotingClient
-from ledgermq.remoting.transport.limits import ACCEPTED_MAX, HANDSHAKES_MAX
+from ledgermq.remoting.transport.limits import ACCEPTED_MAX, HANDSHAKES_MAX, WRITE_PAUSE_BYTES
 from ledgermq.remoting.transport.listening import SocketListener
 from ledgermq.remoting.transport.server import RemotingServer
 from ledgermq.remoting.transport.tls import ClientAuth, ServerTls, ServerTlsSettings, TlsMode
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from tests.integration.remoting_world import run_bounded
+from tests.integration.remoting_world import run_bounded, until
 
 if TYPE_CHECKING:
     import ssl
@@ -100,6 +100,42 @@ def test_permissive_serves_both_and_large_frames_pass(certs: Path) -> None:
             large = bytes(range(256)) * 20_000
             assert await ask(port, trusting(certs), large) == large
             assert await ask(port, None, large) == large
+
+    run_bounded(test())
+
+
+async def _seen_to_wait(certs: Path) -> tuple[int, bool]:
+    """Return what waits for a peer that reads nothing of 15 MB, and whether it is read from."""
+    context = trusting(certs)
+    request = b"".join(encode_command(RemotingCommand(CODE, body=bytes(15_000_000))))
+
+    def ask_and_not_read(port: int) -> socket.socket:
+        peer = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
+        peer.sendall(request)
+        return peer
+
+    async with served(settings(certs)) as (server, port):
+        with await asyncio.to_thread(ask_and_not_read, port):
+            await until(lambda: any(one.has_spoken for one in server.connections.values()))
+            (one,) = server.connections.values()
+            await until(lambda: not one.tasks)
+            await asyncio.sleep(0.1)
+            return one.buffered_bytes, one.slow
+
+
+def test_what_waits_for_a_peer_with_tls_is_seen(certs: Path) -> None:
+    async def test() -> None:
+        waiting, is_slow = await _seen_to_wait(certs)
+        assert waiting > WRITE_PAUSE_BYTES
+        assert is_slow
+
+    run_bounded(test())
+
+
+def test_without_pieces_it_is_not(certs: Path) -> None:
+    async def test() -> None:
+        with planted(BY_TESTS["tls-written-whole"]):
+            assert await _seen_to_wait(certs) == (0, False)
 
     run_bounded(test())
 

@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
@@ -22,6 +22,7 @@ from ledgermq.remoting.protocol.errors import ConnectionLost, RemoteProtocolErro
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.remoting.transport.config import NOTED_BYTES, TransportConfig
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX
+from ledgermq.remoting.transport.pieces import counted
 from ledgermq.remoting.transport.receiver import Receiver
 from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.remoting.transport.turns import Turns
@@ -134,8 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self.saw_frame = False
         self.slow = False
         """Whether so much waits to be sent that a server reads nothing from it."""
-        self.quiet_sweeps = 0
-        self.partial_sweeps = 0
+        self.quiet_sweeps = self.partial_sweeps = 0
 
     def __repr__(self) -> str:
         return f"<Connection {self.id} {self.remote[0]}:{self.remote[1]}>"
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn the addresses and set the write limits."""
-        self._transport = transport = cast("asyncio.Transport", transport)  # or one of uvloop's
+        self._transport = transport = counted(transport)
         self.closed = False
         self.remote = (transport.get_extra_info("peername") or _NO_ADDRESS)[:2]
         self.local = (transport.get_extra_info("sockname") or _NO_ADDRESS)[:2]
