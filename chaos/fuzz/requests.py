@@ -154,6 +154,9 @@ AT_BROKERS: Final = (
     Request(42, {}, Body.LOCK, 2),
     Request(43, {}),
     Request(45, {}),
+    Request(60, {}),
+    Request(61, {}),
+    Request(402, {}),
     Request(46, {}, Body.CHECK, 2),
     Request(
         50,
