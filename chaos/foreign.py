@@ -7,6 +7,7 @@ takes its whole table with it and is named: half a table would look like loss.
 Source: spec/proof.md 4.3; what may be absent: docs/checking.md.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -66,36 +67,44 @@ class TableReader:
 
 
 def table_files(run: Path, name: str) -> list[Path]:
-    """Return the Parquet files of a table, in either place where they may lie.
+    """Return the Parquet files of a table, in each place where they may lie.
 
     What is called so and is no file is among them, for whoever opens it to refuse.
     """
-    directory = table_folder(run, name)
-    if directory.is_dir():
-        return [file for file in sorted(directory.rglob("*.parquet")) if _is_meant(file)]
     single = run / "tables" / f"{name}.parquet"
-    return [single] if _is_meant(single) and (single.exists() or single.is_symlink()) else []
+    found = [single] if single.exists() or single.is_symlink() else []
+    for folder in table_folders(run, name):
+        found += sorted(folder.rglob("*.parquet"))
+    return [file for file in found if _is_meant(file)]
 
 
-def table_folder(run: Path, name: str) -> Path:
-    """Return where the files of a table lie, if it has a folder."""
-    directory = run / "tables" / name
-    return directory if directory.exists() else run / name
+def table_folders(run: Path, name: str) -> list[Path]:
+    """Return the folders where files of a table may lie."""
+    return [folder for folder in (run / "tables" / name, run / name) if folder.is_dir()]
 
 
-def misplaced(run: Path) -> list[str]:
-    """Return a line for each table that nobody reads: of no known name, or without Parquet."""
+def misplaced(run: Path) -> Iterator[tuple[str, str]]:
+    """Yield what nobody reads, a table or a part of one: its name, and a line that says why.
+
+    Nobody knows its name, or it is no Parquet.
+    """
     root = run / "tables"
-    found = []
     for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if path.name.startswith((".", "_")) or (path.is_file() and path.suffix != ".parquet"):
+        is_parquet = path.suffix == ".parquet" or (path.is_dir() and any(path.rglob("*.parquet")))
+        name = path.stem if is_parquet else path.name.partition(".")[0]
+        if path.name.startswith((".", "_")):
             continue
-        name = path.name if path.is_dir() else path.stem
-        if name not in TABLES and (not path.is_dir() or any(path.rglob("*.parquet"))):
-            found.append(f"{path}: no table is called {name}, and nobody reads it")
-        elif name in TABLES and not table_files(run, name):
-            found.append(f"{path}: there is no Parquet file of the table {name} in it")
-    return found
+        if name not in TABLES and is_parquet:
+            yield name, f"{path}: no table is called {name}, and nobody reads it"
+        elif name in TABLES and not is_parquet and not path.is_dir():
+            yield name, f"{path}: it is no Parquet file of the table {name}, and nobody reads it"
+    for table in TABLES:
+        for folder in table_folders(run, table):
+            files = [file for file in sorted(folder.rglob("*")) if _is_meant(file)]
+            if odd := [file for file in files if file.suffix != ".parquet"]:
+                yield table, f"{odd[0]}: it is no Parquet file of the table {table}"
+            elif not files and folder.parent == root:
+                yield table, f"{folder}: there is no Parquet file of the table {table} in it"
 
 
 def _is_meant(file: Path) -> bool:

@@ -23,6 +23,7 @@ from chaos.catalogue.checks import (
     REPLICAS,
     RUN_JSON,
     UNREAD,
+    UNSETTLED,
 )
 from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.checker.clocks import tolerance_of, widen
@@ -67,6 +68,8 @@ def load_history(run: Path) -> History:
     elif missing := lacking("replica_log", tables["replica_log"], *TELLING["replica_log"]):
         unusable[REPLICAS] = f"{BARE} {missing}"
     replicas = replicas or replicas_of(tables["replica_log"])
+    if REPLICAS not in unusable and _is_unsettled(replicas):
+        unusable[REPLICAS] = UNSETTLED
     nodes = about.get("nodes")
     named = list(nodes) if isinstance(nodes, list | dict) else []
     problems += missing_logs(named, replicas)
@@ -137,8 +140,11 @@ def _read_tables(
     # Decoded by somebody else: read only where there are no dumps.
     is_decoded = not dumps_of(run)
     tables["replica_log"] = reader.read("replica_log") if is_decoded else []
-    problems += misplaced(run)
     unusable |= dict.fromkeys(reader.refused, REFUSED)
+    for name, line in misplaced(run):  # half of a table would look like loss
+        problems.append(line)
+        if name in tables:
+            tables[name], unusable[name] = [], REFUSED
     for name, line in clock_complaints(tables).items():
         problems.append(f"{run / 'tables'}: {line}")
         tables[name], unusable[name] = [], REFUSED
@@ -256,6 +262,11 @@ def load_replicas(run: Path, problems: list[str]) -> list[Replica]:
             )
     groups = sorted({replica.group for replica in found})
     return [replace(replica, number=groups.index(replica.group)) for replica in found]
+
+
+def _is_unsettled(replicas: Sequence[Replica]) -> bool:
+    """Tell whether logs hold entries, and no node calls any committed: then none can be lost."""
+    return any(one.rows for one in replicas) and all(one.commit_index < 0 for one in replicas)
 
 
 def dumps_of(run: Path) -> list[Path]:

@@ -157,7 +157,11 @@ def open_history(path: Path) -> History:
         files = _files_of(path, name)
         if files:
             _open_table(history, name, files)
-    history.problems += _misplaced(path)
+    for name, line in _misplaced(path):
+        history.problems.append(line)
+        if name in INPUT_TABLES:
+            history.unusable[name] = REFUSED
+            history.tables.pop(name, None)
     spans = {name: table.spans for name, table in history.tables.items()}
     for name, line in unlike_clocks(spans).items():
         history.problems.append(f"{path / 'tables'}: {line}")
@@ -233,20 +237,36 @@ def has_dumps(path: Path) -> bool:
     return root.is_dir() and any(one.is_dir() for one in root.iterdir())
 
 
-def _misplaced(path: Path) -> list[str]:
-    """Return a line for each table below ``tables`` that this job does not read."""
+def _misplaced(path: Path) -> list[tuple[str, str]]:
+    """Return what this job does not read, by table, and a line for each: tables and parts of them.
+
+    Half of a table would be taken for all of it.
+    """
     root = path / "tables"
+    beside = [one for one in (root.iterdir() if root.is_dir() else ()) if one.name[0] not in "._"]
     lines = []
-    for one in sorted(root.iterdir()) if root.is_dir() else ():
-        is_folder = one.is_dir()
-        name = one.name if is_folder else one.name.removesuffix(".parquet")
-        if one.name.startswith((".", "_")) or (not is_folder and name == one.name):
-            continue
-        if name in TABLES and not _files_of(path, name):
-            lines.append(f"{one}: no Parquet file is in it")
-        elif name not in TABLES and (not is_folder or any(one.rglob("*.parquet"))):
-            lines.append(f"{one}: {name} is no table of a history, and was not read")
-    return lines
+    for one in sorted(beside):
+        is_file, is_parquet = not one.is_dir(), one.suffix == ".parquet"
+        table = one.name.removesuffix(".parquet") if is_parquet or not is_file else one.name
+        if table not in TABLES and (is_parquet if is_file else any(one.rglob("*.parquet"))):
+            lines.append((table, f"{one}: {table} is no table of a history, and was not read"))
+        elif is_file and not is_parquet and (table := table.partition(".")[0]) in TABLES:
+            lines.append((table, f"{one}: only Parquet is read of the table {table}"))
+    return lines + [
+        (table, line)
+        for table in TABLES
+        for folder in _folders_of(path, table)
+        if (line := _strange_in(folder, table, is_usual=folder.parent == root))
+    ]
+
+
+def _strange_in(folder: Path, table: str, *, is_usual: bool) -> str:
+    """Return what is in a table's folder and is none of its files, in words; or that none is."""
+    found = sorted(one for one in folder.rglob("*") if _is_meant(one))
+    odd = [one for one in found if one.suffix != ".parquet"]
+    if odd:
+        return f"{odd[0]}: only Parquet is read of the table {table}"
+    return "" if found or not is_usual else f"{folder}: no Parquet file is in it"
 
 
 def _find_run_id(history: History) -> str:
@@ -261,13 +281,15 @@ def _find_run_id(history: History) -> str:
 
 
 def _files_of(path: Path, name: str) -> list[Path]:
-    directory = path / "tables" / name
-    if not directory.exists():
-        directory = path / name
-    if directory.is_dir():
-        return sorted(f for f in directory.rglob("*.parquet") if _is_meant(f))
+    """Return the files of a table: one beside the others' folders, or any number in its own."""
     single = path / "tables" / f"{name}.parquet"
-    return [single] if (single.exists() or single.is_symlink()) and _is_meant(single) else []
+    files = [file for folder in _folders_of(path, name) for file in folder.rglob("*.parquet")]
+    files += [single] if single.exists() or single.is_symlink() else []
+    return sorted(file for file in files if _is_meant(file))
+
+
+def _folders_of(path: Path, name: str) -> list[Path]:
+    return [folder for folder in (path / "tables" / name, path / name) if folder.is_dir()]
 
 
 def _is_meant(file: Path) -> bool:
@@ -406,7 +428,14 @@ def _part_of(session: SparkSession, history: History, name: str, rows: DataFrame
     if part.before is not None and name == "deliveries":
         rows = rows.filter(f"t_recv < {part.before}")
     keys = read_table(session, history, "sends").select("msg_key").distinct()
-    return rows.join(keys, "msg_key", "left_semi").select(*rows.columns)
+    about = rows.join(keys, "msg_key", "left_semi").select(*rows.columns)
+    if name != "acks":
+        return about
+    timed = f"t_cmp < {part.before}" if part.before is not None else f"t_inv > {part.after}"
+    timed += " and t_inv is not null and t_cmp is not null"
+    # Where an offset was set anew it was so all the time.
+    offsets = rows.filter(f"kind = 'reset' or (kind = 'commit' and {timed})")
+    return about.filter("kind not in ('commit', 'reset')").unionByName(offsets)
 
 
 def _widened(table: DataFrame, name: str, tolerance: int) -> DataFrame:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
-from chaos.catalogue.checks import REFUSED, REPLICAS
+from chaos.catalogue.checks import REFUSED, REPLICAS, UNSETTLED
 from chaos.history.arrow import arrow_schema
 from spark.checks.acknowledged import check_durable
 from spark.checks.check_back import check_questions
@@ -207,6 +207,8 @@ def _decode(steps: _Steps, context: Context) -> LogEntries | None:
     elif absent := missing_nodes(context, entries):
         steps.failures.append(absent)
     if entries is not None:
+        if entries.unsettled:
+            context.history.unusable.setdefault(REPLICAS, UNSETTLED)
         rows, spent = sum(n.rows for n in entries.nodes), steps.seconds["replica logs"]
         nodes = len(entries.nodes)
         steps.progress(f"decoded {rows} log entries of {nodes} replicas ({spent:.1f} s)")

@@ -104,6 +104,18 @@ class LogEntries:
             enough = enough | (F.bit_count(held.bitwiseAND(F.lit(mask))) >= number)
         return enough
 
+    def is_trimmed(self, group: str, index: str) -> Column:
+        """Return whether a log of a row's group may have lost its index to retention."""
+        begins: dict[int, int] = {}
+        for node in self.nodes:
+            begins[node.group] = max(node.first_index, begins.get(node.group, 0))
+        return F.col(index) < case_of(F.coalesce(group, F.lit(0)), begins, 0)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there are entries, and no node calls any of them committed."""
+        return any(n.rows for n in self.nodes) and all(n.commit_index < 0 for n in self.nodes)
+
     @property
     def whole(self) -> bool:
         """Whether no log has lost its beginning: what is not there never was, or is lost."""

@@ -21,9 +21,10 @@ EXCUSABLE: Final = tuple(one.id for one in CHECKS.values() if one.excusable)
 """What is excused where faults took more than the contract promises to keep."""
 RUN_JSON: Final = "run.json"
 REPLICAS: Final = "replicas"
-REFUSED, MISSING, EMPTY, UNREAD, ODD, BARE = (
+REFUSED, MISSING, EMPTY, UNREAD, ODD, BARE, UNSETTLED = (
     "was refused", "is missing though run.json names it", "is empty though run.json names it",
     "cannot be read", "cannot be used as run.json has it", "say nothing in",
+    "hold entries and call none of them committed",
 )  # fmt: skip
 """Why a table, or a member of run.json, is of no use."""
 _RESTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -53,5 +54,6 @@ def without(check: str, unusable: Mapping[str, str]) -> str:
 
 __all__ = [
     "BARE", "CHECKS", "COMPARED", "CRIT", "EMPTY", "EXCUSABLE", "INFO", "MAJOR", "MINOR",
-    "MISSING", "ODD", "REFUSED", "REPLICAS", "RUN_JSON", "UNREAD", "CheckEntry", "without",
+    "MISSING", "ODD", "REFUSED", "REPLICAS", "RUN_JSON", "UNREAD", "UNSETTLED", "CheckEntry",
+    "without",
 ]  # fmt: skip

@@ -143,7 +143,12 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
         "op_id", "t_inv", "grp", "consumer", "topic", "queue_id", "queue_offset", "msg_key",
         "kind", "value_offset",
     ),
+    "txn": ("msg_key", "txn_id", "step", "answer", "t_inv", "t_cmp", "outcome"),
     "drain": ("grp", "topic", "queue_id", "min_off", "end_off", "read_to", "drained"),
+    "replica_log": (
+        "index", "node", "group", "term", "pos", "msg_key", "entry_crc", "boot_id", "dump_id",
+        "file",
+    ),
     "faults": ("fault_id", "kind", "t_on0", "t_on1"),
     "raft_event": ("seq", "node", "group", "boot_id", "kind", "term", "index", "peer"),
 }  # fmt: skip
