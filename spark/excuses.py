@@ -2,8 +2,9 @@
 
 Such faults take what there was. So where a contract is exceeded, checks of loss are asked again of
 what was sent after the last of them, and, where no end of the run is needed, of what was sent and
-read before the first; without logs, which have no times. Those that name a message and a group look
-at each by itself (`taken`). Source: spec/proof.md 4.3 (Contract).
+read before the first. Logs have no times: of them counts what they lack of what was sent later.
+Checks that name a message and a group look at each by itself (`taken`).
+Source: spec/proof.md 4.3 (Contract).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,24 +16,30 @@ from pyspark.sql import DataFrame
 from chaos.catalogue.contracts import AFTER, BEFORE, NAMED, NONE, SETTLED_NS
 from chaos.catalogue.faults import exceeds
 from spark.checks.offsets import check_offsets
+from spark.checks.raft import check_later
 from spark.checks.reading import check_backwards, check_skips
 from spark.checks.retries import check_missing_letters
 from spark.checks.sends import check_order
 from spark.checks.service import check_refused
 from spark.checks.transactions import decisions, missed_commits
+from spark.checks.unseen import check_passed
 from spark.context import Context, Fault, load_context
 from spark.history import Part
 from spark.log_entries import LogEntries
+from spark.message_outcomes import load_outcomes
 from spark.result import INVALID, UNKNOWN, CheckResult, Contract
 from spark.taken import not_taken
 
-_ASKED: Final[dict[str, Callable[[Context], CheckResult]]] = {
-    "A11": check_order,
-    "A13": check_backwards,
-    "A14": check_skips,
-    "A15": lambda context: check_offsets(context, None, None),
-    "A27": check_refused,
-    "A57": check_missing_letters,
+Ask = Callable[[Context, LogEntries | None], CheckResult]
+_ASKED: Final[dict[str, Ask]] = {
+    "A2": lambda context, _: check_passed(context, load_outcomes(context, None)),
+    "A11": lambda context, _: check_order(context),
+    "A13": lambda context, _: check_backwards(context),
+    "A14": lambda context, _: check_skips(context),
+    "A15": lambda context, _: check_offsets(context, None, None),
+    "A27": lambda context, _: check_refused(context),
+    "A35": check_later,
+    "A57": lambda context, _: check_missing_letters(context),
 }
 
 
@@ -55,7 +62,7 @@ def excuse_less(
             if result.check not in checks or "not_excused" in result.details:
                 continue
             known = known or load_context(context.session, replace(context.history, part=part))
-            found = _ASKED[result.check](known)
+            found = _ASKED[result.check](known, entries)
             if found.verdict != UNKNOWN:
                 found.validator()
             if found.verdict == INVALID:

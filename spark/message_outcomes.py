@@ -48,6 +48,8 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
         parts[0] = parts[0].withColumn("n_log", F.lit(0)).withColumn("held", F.lit(0).cast("long"))
     else:
         parts.append(_log_rows(context, entries.entries))
+        if not entries.whole:
+            parts += _trimmed_rows(context, entries)
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part, allowMissingColumns=True)
@@ -78,11 +80,13 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
 
 def _are_too_few(entries: LogEntries | None) -> Column:
     """Return whether a message lies on fewer logs than promised; no, where logs cannot tell."""
-    if entries is None or not entries.whole:
+    if entries is None:
         return F.lit(col=False)
     if not entries.entries.filter("msg_key is not null").head(1):
         return F.lit(col=False)
-    return ~entries.are_enough(F.col("held"))
+    too_few = ~entries.are_enough(F.col("held"))
+    # Where logs have lost their beginnings, only of what one holds, or at an index that was told.
+    return too_few if entries.whole else too_few & F.expr("not coalesce(is_cut, true)")
 
 
 def place(topic: Column, queue_id: Column, queue_offset: Column) -> Column:
@@ -174,6 +178,23 @@ def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
     )
 
 
+def _trimmed_rows(context: Context, entries: LogEntries) -> list[DataFrame]:
+    """Return which messages lie, or were acknowledged, where logs have lost their beginnings.
+
+    And who holds what is not committed. Of a message without such a row nobody knows.
+    """
+    held = entries.contents.filter("msg_key is not null and type <> 'unreadable'")
+    rows = held.select("msg_key", F.col("holders").alias("held"), _cut(entries, "group", "index"))
+    waits = F.coalesce(F.col("kind").isin("delay", "txn"), F.lit(col=False))
+    told = context.sends.filter((F.col("outcome") == "ok") & F.col("raft_index").isNotNull())
+    told = told.filter(~waits).select("msg_key", _cut(entries, "raft_group", "raft_index"))
+    return [rows, told.join(rows.select("msg_key"), "msg_key", "left_anti")]
+
+
+def _cut(entries: LogEntries, group: str, index: str) -> Column:
+    return entries.is_trimmed(group, index).alias("is_cut")
+
+
 def _fold(context: Context, rows: DataFrame) -> DataFrame:
     def total(name: str) -> Column:
         return F.coalesce(F.sum(name), F.lit(0)).cast("long").alias(name)
@@ -198,6 +219,7 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
         F.min("begun").alias("begun"),
         F.min("got").alias("got"),
         F.coalesce(F.bit_or("held"), F.lit(0).cast("long")).alias("held"),
+        *([F.max("is_cut").alias("is_cut")] if "is_cut" in rows.columns else []),
         F.max("owed").alias("topic_no"),
         F.max("ok_epoch").alias("ok_epoch"),
         *masks,

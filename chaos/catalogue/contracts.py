@@ -22,9 +22,9 @@ DURABILITIES: Final = (QUORUM, PAIR, MASTER, IN_SYNC, NONE)
 
 NAMED: Final = ("A1", "A55")
 """Checks of loss that name a message and the group that lacks it: each is looked at by itself."""
-AFTER: Final = ("A11", "A13", "A14", "A15", "A27", "A57")
+AFTER: Final = ("A2", "A11", "A13", "A14", "A15", "A27", "A35", "A57")
 """Others that are asked again of what was sent after the faults that took disks."""
-BEFORE: Final = ("A11", "A13", "A14", "A15")
+BEFORE: Final = ("A2", "A11", "A13", "A14", "A15")
 """Those that need no end of the run: asked again of what was sent and read before these faults."""
 SETTLED_NS: Final = 10_000_000_000
 """So long after such a fault what is sent, or given back, may still lie where lost messages did."""

@@ -3,8 +3,9 @@
 Where faults took more disks than the contract bears, checks of loss are excused (`contract`). But
 what was sent after the last of these faults was not there to be taken, and what was sent and read
 before the first was seen in good health. So these checks are asked once more, of either part by
-itself; what they find there is not excused. Without logs, which have no times. Those that name a
-message and whoever lacks it look at each by itself (`taken`).
+itself; what they find there is not excused. Logs have no times: of them counts what they lack of
+what was sent afterwards. Those that name a message and whoever lacks it look at each by itself
+(`taken`).
 
 Pure. The Spark job has code of its own. Source: spec/proof.md 4.3 (contract).
 """
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from chaos.catalogue.contracts import AFTER, BEFORE, NAMED, NONE, SETTLED_NS
 from chaos.catalogue.faults import exceeds
+from chaos.checker.logs import check_later
 from chaos.checker.model import INVALID, History, Result, Row, span_of
 from chaos.checker.taken import NEVER, not_taken
 
@@ -29,7 +31,7 @@ def without_excuse(history: History, check: str, ask: Check) -> str:
     if check in NAMED and spans and history.contract.get("durability") != NONE:
         return not_taken(history, check, spans)
     for part, words in _parts(history, check):
-        found = ask(part)
+        found = check_later(part) if check == "A35" else ask(part)
         if found.verdict == INVALID:
             return f"{found.count} of what was {words}"
     return ""
@@ -41,10 +43,11 @@ def _parts(history: History, check: str) -> Iterator[tuple[History, str]]:
         return
     end = max(end for _, end in spans)
     if check in AFTER and end != NEVER:
-        yield _of(history, lambda send: send["t_inv"] > end + SETTLED_NS, NEVER), "sent after them"
+        late = _of(history, lambda row: row["t_inv"] > end + SETTLED_NS, NEVER)
+        yield replace(late, replicas=history.replicas if check == "A35" else ()), "sent after them"
     begin = min(begin for begin, _ in spans)
     if check in BEFORE:
-        early = _of(history, lambda send: (send["t_cmp"] or NEVER) < begin, begin)
+        early = _of(history, lambda row: (row["t_cmp"] or NEVER) < begin, begin)
         yield early, "sent and read before them"
 
 
@@ -56,7 +59,10 @@ def _taking(history: History) -> list[tuple[int, int]]:
 
 
 def _of(history: History, is_in: Callable[[Row], bool], until: int) -> History:
-    """Return the history of some sends: what became of them until then."""
+    """Return the history of some sends: what became of them until then.
+
+    And of the commits of that time. Where an offset was set anew it was so all the time.
+    """
     sends = [send for send in history.sends if is_in(send)]
     keys = {send["msg_key"] for send in sends}
 
@@ -67,10 +73,21 @@ def _of(history: History, is_in: Callable[[Row], bool], until: int) -> History:
         history,
         sends=sends,
         deliveries=[row for row in about(history.deliveries) if row["t_recv"] < until],
-        acks=about(history.acks),
+        acks=[
+            row
+            for row in history.acks
+            if row["kind"] == "reset"
+            or (
+                _is_timed(row) and is_in(row) if row["kind"] == "commit" else row["msg_key"] in keys
+            )
+        ],
         txn=about(history.txn),
         replicas=(),
     )
+
+
+def _is_timed(commit: Row) -> bool:
+    return commit["t_inv"] is not None and commit["t_cmp"] is not None
 
 
 def excused_less(

@@ -5,7 +5,7 @@ Source: spec/proof.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from chaos.catalogue.checks import CHECKS
@@ -104,6 +104,19 @@ def check_committed(history: History) -> Result:
     found += absent + replaced + under_replicated + find_cut_commits(history)
     made = result("A35", found, summary, commit_index=commits, divergent=divergent)
     return replace(made, count=made.count + absences - len(absent))
+
+
+def check_later(history: History) -> Result:
+    """A35 of what was sent after all faults that took disks: the logs have it, at its index."""
+    committed = [(r.group, row) for r in history.replicas for row in r.committed()]
+    views = {(group, row.entry_index) for group, row in committed}
+    replaced = _told_elsewhere(history)
+    replaced += _replaced(
+        history, views, {key for _, row in committed if (key := row.msg_key) is not None}
+    )
+    told = {row["msg_key"] for row in replaced}
+    found = {row["msg_key"]: row for row in [*replaced, *_under_replicated(history, told)]}
+    return result("A35", list(found.values()), f"{len(found)} messages are not where they were")
 
 
 def _describe(history: History, at: Index, held: dict[str, Content]) -> str | None:
@@ -239,35 +252,52 @@ def _told_elsewhere(history: History) -> list[Row]:
 def _under_replicated(history: History, told: set[int]) -> list[Row]:
     """Return acknowledged messages that somebody read and too few logs hold.
 
-    What nobody read is for A1 to name; ``told``: already named. Nothing is said where a log has
-    lost its beginning to retention, or where logs hold no keys of ours.
+    What nobody read is for A1 to name; ``told``: already named. Nothing is said of what lies where
+    a log of its group has lost its beginning to retention, or where logs hold no keys of ours.
     """
-    if any(replica.first_index > 0 for replica in history.replicas):
-        return []
-    holders: dict[int, set[Holder]] = defaultdict(set)
-    nameless: dict[tuple[str | None, int | None, int | None], set[Holder]] = defaultdict(set)
+    begins: dict[str, int] = defaultdict(int)
+    for replica in history.replicas:
+        begins[replica.group] = max(begins[replica.group], replica.first_index)
+    held: dict[object, set[tuple[Holder, int]]] = defaultdict(set)
+    has_keys = False
     for replica in history.replicas:
         one = (replica.group, replica.node)
         for row in replica.rows:
             if row.msg_key is not None:
-                holders[row.msg_key].add(one)
+                held[row.msg_key].add((one, row.entry_index))
+                has_keys = True
             elif row.type == "message":
-                nameless[row.topic, row.queue_id, row.queue_offset].add(one)
+                held[row.topic, row.queue_id, row.queue_offset].add((one, row.entry_index))
     read = {row["msg_key"] for row in history.own}
     found: dict[int, Row] = {}
-    for send in history.ok_sends if holders else ():
+    for send in history.ok_sends if has_keys else ():
         key = send["msg_key"]
         place = (send["topic"], send["queue_id"], send["queue_offset"])
-        held = holders.get(key, set()) | nameless.get(place, set())
+        there = held.get(key, set()) | held.get(place, set())
+        holders = {one for one, _ in there}
         is_owed = key in read and key not in told and history.is_current(send)
-        if is_owed and not history.is_held(held):
-            nodes = ", ".join(sorted(node for _, node in held)) or "no replica"
+        is_cut = any(index < begins[group] for (group, _), index in there) or (
+            key not in held and _may_be_cut(history, begins, send)
+        )
+        if is_owed and not history.is_held(holders) and not is_cut:
+            nodes = ", ".join(sorted(node for _, node in holders)) or "no replica"
             explain = (
                 f"message {key} was acknowledged (op {send['op_id']}) and delivered, but lies on "
-                f"{nodes}: on fewer than {_promised(history, held)}"
+                f"{nodes}: on fewer than {_promised(history, holders)}"
             )
             found[key] = {"msg_key": key, "op_id": send["op_id"], "explain": explain}
     return list(found.values())
+
+
+def _may_be_cut(history: History, begins: Mapping[str, int], send: Row) -> bool:
+    """Tell whether a message whose key no log has may lie where some have lost their beginning.
+
+    ``begins``: by group, where the last of its logs begins.
+    """
+    if send.get("raft_index") is None or send.get("kind") in WAITS:
+        return any(begin > 0 for begin in begins.values())
+    mine = {r.group for r in history.replicas if r.number == (send.get("raft_group") or 0)}
+    return any(send["raft_index"] < begins[group] for group in mine)
 
 
 def _promised(history: History, held: Collection[Holder]) -> str:

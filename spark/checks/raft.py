@@ -21,7 +21,7 @@ from spark.context import Context
 from spark.evidence import anomaly_rows, attach, evidence_of, message_name, pointer, text
 from spark.facts import small
 from spark.log_entries import LogEntries, NodeLog
-from spark.message_outcomes import MessageOutcomes
+from spark.message_outcomes import MessageOutcomes, load_outcomes
 from spark.result import EVIDENCE_MAX, NOT_CHECKED, VALID, CheckResult
 
 NO_LOGS = "the run has neither replicas nor the table replica_log"
@@ -136,6 +136,17 @@ def _compare_logs(
         result.summary += "; acknowledged messages were read and are on no majority any more"
     if parts:
         attach(result, reduce(DataFrame.unionByName, parts))
+    return result
+
+
+def check_later(context: Context, entries: LogEntries | None) -> CheckResult:
+    """Return A35 of the sends of a part of the history alone: what of them the logs lack."""
+    result = CheckResult(check="A35")
+    if entries is not None:
+        outcomes = load_outcomes(context, entries)
+        overwritten = _overwritten(context, entries, outcomes)
+        few = find_under_replicated(context, entries, outcomes, overwritten)
+        result.count = sum(found.count() for found in (overwritten, few) if found is not None)
     return result
 
 

@@ -123,6 +123,20 @@ def wait(run: HistoryBuilder, message: Message) -> None:
     message.send.update(kind="delay", delay_ms=waited_ms, queue_id=None, queue_offset=None)
 
 
+def passed(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Its group committed an offset behind it while it was under way."""
+    message = messages[2]
+    t = message.delivery["t_recv"] - MS // 2
+    run.commit(message.queue_id, message.queue_offset + 1, t=t)
+
+
+def told_another_index(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Where its producer was told that it lies another one is committed; one log is gone."""
+    run.with_replicas = True
+    run.logs["n2"], run.commits["n2"] = [], -1
+    messages[2].send["raft_index"] = messages[4].index
+
+
 LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "lost amid it": (None, "amid", 3, "A1"),
     "refused amid it": (refused_for_good, "amid", 3, "A27"),
@@ -142,6 +156,11 @@ LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "overtaken before": (overtaken, "before", 1, "A11"),
     "overtaken after": (overtaken, "after", 1, "A11"),
     "polled back before": (polled_back, "before", 1, "A13"),
+    "passed before": (passed, "before", 1, "A2"),
+    "passed amid it": (passed, "amid", 3, "A2"),
+    "passed after": (passed, "after", 1, "A2"),
+    "told another index before": (told_another_index, "before", 3, "A35"),
+    "told another index after": (told_another_index, "after", 1, "A35"),
 }
 """What is found, among what, with which exit code, by which check."""
 

@@ -8,7 +8,7 @@ from tests.spark.losing import LOSING, NUMBERS, lost_with_disks, of_so_many
 from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
-ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
+ASKED = ("A1", "A2", "A11", "A13", "A14", "A15", "A27", "A35")
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,10 @@ ASKED = ("A1", "A11", "A13", "A14", "A15", "A27")
         "lost amid it, had by others",
         "passed over soon",
         "put where another was",
+        "passed after",
+        "told another index after",
+        pytest.param("passed before", marks=pytest.mark.further),
+        pytest.param("told another index before", marks=pytest.mark.further),
         pytest.param("all lost after", marks=pytest.mark.further),
         pytest.param("lost soon", marks=pytest.mark.further),
         pytest.param("lost amid it, on all logs", marks=pytest.mark.further),
