@@ -2,19 +2,25 @@
 
 A broker that is killed, has ended or stands still gets nothing; nor do two from each other whose
 link is cut, which matters where there are no others. It does not count where another fault may have
-started it meanwhile, or made the group another. Facts of the driver: faults are few.
+started it meanwhile, or made the group another, nor where the broker answered a status question.
+Facts of the driver: faults are few.
 Source: spec/proof.md A38.
 """
 
 from typing import Final
 
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
 from chaos.catalogue.contracts import PAIR, QUORUM, copies
 from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
 from spark.context import Context, Fault
 from spark.facts import NO_BOUND
+from spark.history import few_rows
 
 PAIR_SIZE: Final = 2
 Stretch = tuple[int, int]
+Away = tuple[int, int, str, bool]
+"""From when to when, which broker, and whether its link was cut."""
 
 
 def lonely(context: Context) -> list[Stretch]:
@@ -29,10 +35,10 @@ def lonely(context: Context) -> list[Stretch]:
     if not 1 < promised <= len(names) or context.nodes - names:
         return []
     missing = len(names) - promised + 1
-    away = [(on, off, node) for node in names for on, off in _away(context, node, names)]
+    away = _silent(context, [one for node in names for one in _away(context, node, names)])
     found: dict[int, int] = {}
     back: dict[str, int] = {}
-    for on, off, node in sorted(away):
+    for on, off, node in away:
         back[node] = max(off, back.get(node, off))
         later = sorted(time for time in back.values() if time > on)
         if len(later) >= missing:  # until fewer than so many of them are away
@@ -40,12 +46,28 @@ def lonely(context: Context) -> list[Stretch]:
     return sorted(found.items())
 
 
-def _away(context: Context, node: str, names: frozenset[str]) -> list[Stretch]:
-    """Return when a broker got nothing."""
+def _silent(context: Context, away: list[Away]) -> list[tuple[int, int, str]]:
+    """Return when brokers were away, in order, without those that answered a question meanwhile."""
+    stopped = [(on, off, node) for on, off, node, is_cut in away if not is_cut]
+    answers: set[tuple[int, int, str]] = set()
+    if stopped and context.history.rows("raft_probe"):
+        table = F.broadcast(few_rows(context.session, stopped, "on long, off long, node string"))
+        probes = context.table("raft_probe").filter("ok and t1 is not null").join(table, "node")
+        told = probes.filter("t0 >= on and t1 <= off").select("on", "off", "node").distinct()
+        answers = {(row["on"], row["off"], row["node"]) for row in told.collect()}
+    return sorted(
+        (on, off, node)
+        for on, off, node, is_cut in away
+        if is_cut or (on, off, node) not in answers
+    )
+
+
+def _away(context: Context, node: str, names: frozenset[str]) -> list[Away]:
+    """Return when a broker got nothing, and whether it was its link that was cut."""
     # Faults were widened, to excuse more: here they accuse.
     slack = context.history.tolerance
     return [
-        (fault.on + slack, fault.lifting - slack)
+        (fault.on + slack, fault.lifting - slack, node, not gets_nothing(fault.kind))
         for fault in context.faults
         if fault.on is not None and fault.lifting is not None
         if node in fault.targets and _keeps_away(fault, names)

@@ -3,10 +3,12 @@
 While a broker is killed, has ended or stands still it gets nothing, and while the link of a pair is
 cut neither gets anything from the other. What is sent after that began, and acknowledged before it
 was lifted, can lie on the others alone. A fault accuses here, so that it counts only for as long as
-nothing else may have started its broker, or made the group another. Source: spec/proof.md A38.
+nothing else may have started its broker, or made the group another, and not at all if its broker
+answered meanwhile. Source: spec/proof.md A38.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
@@ -32,7 +34,10 @@ def lonely_spans(history: History) -> list[tuple[int, int]]:
         return []
     missing = len(named) - promised + 1
     doubts = list(_doubts(history, named))
-    away = {one for fault in history.witnessed for one in _away(history, fault, named, doubts)}
+    answers = _Answers(history)
+    away = {
+        one for fault in history.witnessed for one in _away(history, fault, named, doubts, answers)
+    }
     spans, until = [], dict.fromkeys(named, -NEVER)
     for begin, node, end in sorted((begin, node, end) for node, begin, end in away):
         until[node] = max(until[node], end)
@@ -44,7 +49,11 @@ def lonely_spans(history: History) -> list[tuple[int, int]]:
 
 
 def _away(
-    history: History, fault: Row, named: set[str], doubts: Sequence[tuple[Row, Away]]
+    history: History,
+    fault: Row,
+    named: set[str],
+    doubts: Sequence[tuple[Row, Away]],
+    answers: "_Answers",
 ) -> Iterator[Away]:
     """Yield which brokers a fault keeps from getting anything."""
     targets = [target for target in fault["targets"] or () if target in named]
@@ -58,11 +67,35 @@ def _away(
     begin, end = fault["t_on1"] + history.clock_tolerance_ns, lifted - history.clock_tolerance_ns
     start, over = _whole(fault)
     for target in targets:
+        if not is_cut and answers.came_within(target, begin, end):
+            continue
         if not any(
             node == target and since <= over and start <= until and other is not fault
             for other, (node, since, until) in doubts
         ):
             yield target, begin, end
+
+
+class _Answers:
+    """When nodes answered status questions: a witness that saw one of them gone was mistaken."""
+
+    def __init__(self, history: History) -> None:
+        told: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for row in history.probes:
+            if row.get("ok") and row.get("t1") is not None:
+                told[row["node"]].append((row["t0"], row["t1"]))
+        self._begins: dict[str, list[int]] = {}
+        self._ends: dict[str, list[int]] = {}
+        for node, spans in told.items():
+            spans.sort()
+            self._begins[node] = [begin for begin, _ in spans]
+            # The earliest end of any that began then or later.
+            self._ends[node] = [*accumulate((end for _, end in reversed(spans)), min)][::-1]
+
+    def came_within(self, node: str, begin: int, end: int) -> bool:
+        """Tell whether one was asked for and had come between two times."""
+        at = bisect_left(self._begins.get(node, []), begin)
+        return at < len(self._begins.get(node, [])) and self._ends[node][at] <= end
 
 
 def _doubts(history: History, named: set[str]) -> Iterator[tuple[Row, Away]]:

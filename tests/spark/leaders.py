@@ -138,6 +138,10 @@ def away_at_most(run: HistoryBuilder, messages: list[Message]) -> None:
     for kind, node in down:  # nobody says when lifting them began
         run.fault(kind, [node], send["t_inv"] - MS // 10, send["t_cmp"] + MS // 10)
         run.tables["faults"][-1]["t_off0"] = None
+    send = messages[len(doubts) + 1].send
+    for kind, node in down:
+        run.fault(kind, [node], send["t_inv"] - MS // 10, send["t_cmp"] + MS // 10)
+    run.probe("n2", "follower", 1, send["t_inv"])  # it was there: its witness was mistaken
 
 
 LEADER_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
