@@ -73,24 +73,26 @@ class _Judge:
             if is_near and self._is_quiet(before, after):
                 return f"was asked about twice within {(after - before) / 1e6:.0f} ms"
         patience = self._after_ns + 2 * self._interval_ns + ASKED_WITHIN_NS + self._slack
-        since, lost_ns = self._calm_from(times[-1] if times else half["t_cmp"], patience)
-        may_be_asked = len(times) * self._interval_ns + lost_ns < self._most * self._interval_ns
-        if not is_decided and may_be_asked and since + patience <= self._end:
+        since = self._calm_from(times[-1] if times else half["t_cmp"], patience)
+        lost_ns = self._unrest_since(half["t_inv"] + self._after_ns, since)
+        # Each interval of unrest, whole or not, may have swallowed a question.
+        left = (self._most - len(times) - bool(lost_ns)) * self._interval_ns
+        if not is_decided and lost_ns < left and since + patience <= self._end:
             return f"was open, and not asked about for {patience / 1e6:.0f} quiet ms"
         return ""
 
-    def _calm_from(self, since: int, length: int) -> tuple[int, int]:
-        """Return from when on there was no unrest for so long, and how much there was before.
-
-        The time counts from the end of the unrest. Questions amid it may be lost, and count.
-        """
-        lost_ns = 0
+    def _calm_from(self, since: int, length: int) -> int:
+        """Return from when on there was no unrest for so long: from the end of the last, if any."""
         for begin, end in self._unrest:
             over = end + BROKER_NS + self._slack
             if begin <= since + length + self._slack and since <= over:
-                lost_ns += max(0, end - max(begin, since))
                 since = over
-        return since, lost_ns
+        return since
+
+    def _unrest_since(self, due: int, until: int) -> int:
+        """Return how much unrest there was while questions were due: those amid it may be lost."""
+        due -= EARLY_NS + self._slack
+        return sum(max(0, min(end, until) - max(begin, due)) for begin, end in self._unrest)
 
     def _is_early(self, sent: int, asked: int) -> bool:
         due = sent + self._after_ns - EARLY_NS - self._slack

@@ -46,18 +46,21 @@ def check_questions(context: Context) -> CheckResult:
         .withColumn("last", F.expr("if(size(times) > 0, element_at(times, -1), t_cmp)"))
     )
     patience = (after + 2 * interval) * _MS + ASKED_WITHIN_NS + slack
+    old_enough = f"t_inv + {after * _MS - EARLY_NS - slack}L"
     rows = rows.withColumn("calm", F.expr(_calm(patience, slack)))
-    first = f"times[0] < t_inv + {after * _MS - EARLY_NS - slack}L"
+    rows = rows.withColumn("lost", F.expr(_unrest_since(old_enough)))
+    first = f"times[0] < {old_enough}"
     earlier = f"if(i > 1, times[i - 2], t_inv + {(after - interval) * _MS}L)"
     near = (
         f"times[i] - times[i - 1] < {interval * _MS // 2 - slack}L"
         f" and times[i] - {earlier} < {interval * _MS * 7 // 4 - slack}L"
     )
-    # Questions amid unrest may be lost, and count.
-    asked_at_most = f"size(times) * {interval * _MS}L + calm.lost < {most * interval * _MS}L"
+    # Questions amid unrest may be lost, one in each interval, whole or not, and count.
+    left = f"({most} - size(times) - if(lost > 0, 1, 0)) * {interval * _MS}L"
+    asked_at_most = f"lost < {left}"
     missed = (
         f"not coalesce(decided, false) and {asked_at_most}"
-        f" and calm.since + {patience}L <= {_end(context)}L"
+        f" and calm + {patience}L <= {_end(context)}L"
     )
     wrong = (
         f"size(times) > {most}"
@@ -79,13 +82,16 @@ def _quiet(start: str, end: str, slack: int) -> str:
 
 
 def _calm(patience: int, slack: int) -> str:
-    """Return since when there was no unrest for so long, and how much of it there was before."""
+    """Return since when there was no unrest for so long: the end of the last, if there was any."""
     over = f"u.over + {MARGIN + slack}L"
-    meets = f"u.begun <= seen.since + {patience + slack}L and seen.since <= {over}"
-    lost = "seen.lost + greatest(0L, u.over - greatest(u.begun, seen.since))"
-    step = f"if({meets}, named_struct('since', {over}, 'lost', {lost}), seen)"
-    start = "named_struct('since', last, 'lost', 0L)"
-    return f"aggregate(array_sort(unrest), {start}, (seen, u) -> {step})"
+    meets = f"u.begun <= seen + {patience + slack}L and seen <= {over}"
+    return f"aggregate(array_sort(unrest), last, (seen, u) -> if({meets}, {over}, seen))"
+
+
+def _unrest_since(due: str) -> str:
+    """Return how much unrest there was since questions were due, until it was calm."""
+    one = f"greatest(0L, least(u.over, calm) - greatest(u.begun, {due}))"
+    return f"aggregate(unrest, 0L, (sum, u) -> sum + {one})"
 
 
 def _end(context: Context) -> int:
