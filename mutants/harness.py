@@ -324,6 +324,31 @@ HARNESS: Final = (
         plant=patch("chaos.checker.excuses:_parts", ("if not spans or", "if True or")),
     ),
     Mutant(
+        name="witness-believed-against-answers",
+        breaks="A broker that answered while it was said to stand still counts as gone.",
+        source="An outsider's history: it had answered status questions meanwhile.",
+        plant=patch(
+            "chaos.checker.alone:_Answers.came_within", ("at < len(", "False and at < len(")
+        ),
+    ),
+    Mutant(
+        name="moved-clocks-explain-what-was",
+        breaks="A wall clock that was moved at last explains what came early at first.",
+        source="An outsider's history.",
+        plant=patch(
+            "chaos.checker.model:History.waited_until",
+            ("max(since, self.clock_moved_at)", "since if self.clock_moved_at < NEVER else NEVER"),
+        ),
+    ),
+    Mutant(
+        name="cut-logs-hold-anything",
+        breaks="Where logs have lost their beginning nobody asks what they lack behind it.",
+        source="An outsider's history: foreign logs begin at index 1.",
+        plant=patch(
+            "chaos.checker.logs:_under_replicated", ("index < begins[group]", "begins[group] > 0")
+        ),
+    ),
+    Mutant(
         name="anomalies-counted-only",
         breaks="Two checkers that find as many anomalies agree, whichever these are.",
         source="Seen in this system: one named a message, the other a place.",

@@ -99,7 +99,7 @@ class Context:
     noted_faults: list[Fault] = field(default_factory=list)
     """All that were switched on, for evidence; what excuses anything is in `faults`."""
     telling_nodes: frozenset[str] = frozenset()
-    """Where there were faults: the nodes that said or noted anything of themselves."""
+    """Where there were faults, or run.json names no nodes: those that said or noted anything."""
     nodes: frozenset[str] = frozenset()
     """Where there were faults: all brokers whose names somebody said, run.json and logs too."""
     leaderships: list[Leadership] = field(default_factory=list)
@@ -133,16 +133,27 @@ class Context:
         """Faults that may be why brokers did something late, or once more."""
         return [one for one in self.faults if unsettles(one.kind, one.targets, self.nodes)]
 
-    @property
-    def clocks_moved(self) -> bool:
-        """Whether a fault moved a wall clock, by which brokers wait."""
-        return any(moves_clock(fault.kind) for fault in self.faults)
+    def due(self, since: str) -> Column:
+        """Return when a row's ``delay_ms`` is over: at once, when a wall clock was moved."""
+        moved = [
+            one.start
+            for one in self.faults
+            if moves_clock(one.kind) and (not one.targets or self.ours(one.targets))
+        ]
+        whole = F.col(since) + F.col("delay_ms") * 1_000_000
+        return F.least(whole, F.greatest(since, F.lit(min(moved)))) if moved else whole
 
     @property
     def timeline(self) -> Timeline:
         """The slots of the run's time, from the first send to the end of the last."""
         known = [t for row in self.send_stats for t in (row.t_min, row.t_max) if t is not None]
         return timeline(known)
+
+    @property
+    def end(self) -> int:
+        """When a message was last sent or received."""
+        known = [*(row.t_max for row in self.send_stats), *(r.t_last for r in self.delivery_stats)]
+        return max((t for t in known if t is not None), default=0)
 
     @property
     def consumer_groups(self) -> list[str]:
@@ -178,11 +189,12 @@ class Context:
     def class_key(self) -> Column:
         """Return what of a send says to which class it belongs: its topic, and tag if it counts."""
         counts = F.coalesce(F.col("tag").isin(self._known_tags()), F.lit(col=False))
-        return F.concat_ws("\x01", "topic", F.when(counts, F.col("tag")).otherwise(""))
+        tag = F.when(counts, F.col("tag")).otherwise("")
+        return F.concat(F.length("topic"), F.lit(":"), "topic", tag)
 
     def class_number(self) -> Column:
         """Return the number of a send's class; -1 for none (it cannot happen)."""
-        numbers = {"\x01".join(pair): number for pair, number in self.classes.items()}
+        numbers = {f"{len(one)}:{one}{tag}": n for (one, tag), n in self.classes.items()}
         return case_of(self.class_key(), numbers, -1).cast("int")
 
     def owes(self, group: str, topic: str, tag: str) -> bool:
@@ -237,8 +249,8 @@ def load_context(session: SparkSession, history: History) -> Context:
     )
     context = Context(session=session, history=history, sends=sends, deliveries=deliveries)
     _read_send_facts(context)
-    _read_delivery_facts(context)
     _read_statements(context)
+    _read_delivery_facts(context)
     _read_faults(context)
     _read_nodes(context)
     _read_leaderships(context)
@@ -273,8 +285,14 @@ def _read_send_facts(context: Context) -> None:
             epoch_min=min(row.epoch_min, known.epoch_min if known else row.epoch_min),
             epoch_max=max(row.epoch_max, known.epoch_max if known else row.epoch_max),
         )
-    pairs = sorted({tuple(row.class_.split("\x01")) for row in context.send_stats})
-    context.classes = {(pair[0], pair[1]): number for number, pair in enumerate(pairs)}
+    pairs = sorted({_class_of(row.class_) for row in context.send_stats})
+    context.classes = {pair: number for number, pair in enumerate(pairs)}
+
+
+def _class_of(key: str) -> tuple[str, str]:
+    """Return topic and tag of a `Context.class_key`: either may have any letters."""
+    length, _, names = key.partition(":")
+    return names[: int(length)], names[int(length) :]
 
 
 def _empty(*columns: str) -> list[Column]:
@@ -296,6 +314,7 @@ def _read_delivery_facts(context: Context) -> None:
             F.count(F.when(letter, 1)).alias("n_dlq"),
             F.count(F.when(F.col("auditor"), 1)).alias("audited"),
             F.count(F.when(F.col("pos") > 0, 1)).alias("behind"),
+            F.max("t_recv").alias("t_last"),
             *_empty(*dict.fromkeys((*POLLED, *CALLED))),
         )
         .collect()
@@ -307,7 +326,8 @@ def _read_delivery_facts(context: Context) -> None:
         names = {row.gname for row in stats}
         pairs += [(r.grp, r.topic) for r in drained if r.grp + AUDITOR not in names]
     audited = {row.grp for row in stats if row.audited}
-    pairs += [pair for pair in _subscribed(context) if pair[0] not in audited]
+    told = [*_subscribed(context), *_committing(context)]
+    pairs += [pair for pair in told if pair[0] not in audited]
     for name, topic in sorted(pairs):
         context.groups.setdefault(name, set()).add(topic)
     for row in stats:
@@ -331,6 +351,12 @@ def _subscribed(context: Context) -> list[tuple[str, str]]:
     ]
 
 
+def _committing(context: Context) -> list[tuple[str, str]]:
+    """Return which groups committed offsets of which topics that were sent to."""
+    commits = (row for row in context.ack_stats if row.kind == "commit" and row.outcome == "ok")
+    return [(row.grp, row.topic) for row in commits if row.topic in context.topics]
+
+
 def _read_statements(context: Context) -> None:
     """Count what consumers stated, and how far queues were read."""
     if context.history.rows("acks"):
@@ -343,7 +369,7 @@ def _read_statements(context: Context) -> None:
         ]
         context.ack_stats = (
             context.table("acks")
-            .groupBy("grp", "kind", "outcome")
+            .groupBy("grp", "kind", "outcome", "topic")
             .agg(*told, F.count(F.when(unnamed, 1)).alias("no_msg_key"))
             .collect()
         )
@@ -388,10 +414,12 @@ def _lifting(row: Row) -> int | None:
 
 
 def _read_nodes(context: Context) -> None:
+    told = context.history.run.get("nodes")
+    # How many copies were promised hangs on how many there are, if nobody says their names.
+    if context.noted_faults or not told:
+        context.telling_nodes = frozenset(_names(context, ("raft_probe", "raft_event")))
     if not context.noted_faults:
         return
-    context.telling_nodes = frozenset(_names(context, ("raft_probe", "raft_event")))
-    told = context.history.run.get("nodes")
     named = map(str, told if isinstance(told, list | dict) else ())
     logs = set() if has_dumps(context.history.path) else _names(context, ("replica_log",))
     try:

@@ -122,6 +122,11 @@ def on_topics(context: Context) -> Column:
     return F.col("topic").isin(list(context.topics))
 
 
+def made_anew(context: Context) -> list[str]:
+    """Return the topics that were deleted and made anew: offsets of their queues began again."""
+    return sorted(one.name for one in context.topics.values() if one.epoch_min != one.epoch_max)
+
+
 def unrest(context: Context, settle: int = 0, *, until_gone: bool = False) -> list[tuple[int, int]]:
     """Return when brokers were at fault, or the lead changed, each with the time to settle.
 

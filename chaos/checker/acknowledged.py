@@ -35,11 +35,10 @@ def check_durable(history: History) -> Result:
     if missing := lacking("acks", durable, "t_cmp"):
         return undecided("A52", f"needs {missing} of durable acknowledgements")
     reset = {_queue(ack) for ack in history.acks if is_reset(ack)}
-    anew = {topic for topic, (low, high) in history.epochs.items() if low != high}
     acknowledged = _Acknowledged(durable)
     found = []
     for row in history.to_groups:
-        if is_copy(row) or _queue(row) in reset or row["topic"] in anew:
+        if is_copy(row) or _queue(row) in reset or row["topic"] in history.anew:
             continue
         fetched = row["t_recv"] if row.get("t_fetch_inv") is None else row["t_fetch_inv"]
         if acknowledged.before(row, fetched):

@@ -32,7 +32,7 @@ def delayed_sends(history: History) -> list[Row]:
 def check_early(history: History) -> Result:
     """A56: a delayed message that anybody got before its time.
 
-    Where a wall clock was moved that is the time of its send: brokers wait by that clock.
+    Once a wall clock was moved that is the time of its send: brokers wait by that clock.
     """
     sends = delayed_sends(history)
     if missing := lacking("sends", sends, "delay_ms"):
@@ -46,7 +46,7 @@ def check_early(history: History) -> Result:
     found = []
     for send in sends:
         came = first.get(send["msg_key"])
-        due = send["t_inv"] + (0 if history.clocks_moved else send["delay_ms"] * 1_000_000)
+        due = history.waited_until(send["t_inv"], send["delay_ms"])
         if came is not None and came["t_recv"] < due - EARLY_NS:
             early = (due - came["t_recv"]) / 1e6
             explain = (

@@ -5,15 +5,18 @@ Source: spec/proof.md 3.1, 3.2.
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
+from typing import Final
 
 from chaos.checker.effects import find_gap
-from chaos.checker.model import UNKNOWN, History, Holder, Result, Row, result, undecided
+from chaos.checker.model import UNKNOWN, VALID, History, Holder, Result, Row, result, undecided
 from chaos.checker.sends import WAITS
 from chaos.history.outcome import CODES
 from chaos.history.payload import split_key
 
 Queue = tuple[str, str, int | None]
 """Group, topic, queue."""
+DRAINED_NS: Final = 60_000_000_000
+"""For so long after the last that happened queues may be read to their ends."""
 
 
 def check_loss(history: History) -> Result:
@@ -32,6 +35,18 @@ def find_lost(history: History) -> Result:
     """Return A1 where it is known that deliveries are recorded, though there may be none."""
     if not history.groups:
         return undecided("A1", "no group consumed anything")
+    found = _sorted_loss(history)
+    silent = history.modes.keys() - history.groups.keys() - {d["grp"] for d in history.deliveries}
+    if found.verdict == VALID and silent:
+        names = ", ".join(sorted(silent))
+        return undecided(
+            "A1", f"nothing tells what {names} consumed, which run.json names in modes"
+        )
+    return found
+
+
+def _sorted_loss(history: History) -> Result:
+    """Return A1 of the groups of which something is known."""
     if not _absent(history):
         return result("A1", [], f"all {len(history.ok_sends)} acknowledged messages were delivered")
     absent = sort_absent(history)
@@ -52,7 +67,7 @@ def find_lost(history: History) -> Result:
         "not_owed_by_a_late_group": late,
     }
     if not lost and absent.undrained:
-        why = f"{absent.undrained} undelivered messages in undrained queues"
+        why = f"{absent.undrained} undelivered messages in undrained queues, or not due by far"
         return undecided("A1", why, **details)
     split = Counter(f"{row['where']} ({row['kind']})" for row in lost)
     summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or (
@@ -86,7 +101,7 @@ def sort_absent(history: History) -> Absent:
             removed += 1
         elif facts is not None and lies_before(send, facts["min_off"]):
             late += 1
-        elif not _is_drained(history, queue, facts):
+        elif not _is_drained(history, queue, facts) or _is_to_come(history, send):
             undrained += 1
         else:
             lost.append((group, send))
@@ -128,6 +143,14 @@ def _is_drained(history: History, queue: Queue, facts: Row | None) -> bool:
         return facts is not None and bool(facts["drained"])
     mine = [d for d in history.drain if (d["grp"], d["topic"]) == queue[:2]]
     return bool(mine) and all(d["drained"] for d in mine)
+
+
+def _is_to_come(history: History, send: Row) -> bool:
+    """Tell whether a delayed message was not due, by far, when the record ended."""
+    if send.get("kind") != "delay" or send.get("delay_ms") is None:
+        return False
+    sent = send["t_inv"] if send["t_cmp"] is None else send["t_cmp"]
+    return bool(sent + send["delay_ms"] * 1_000_000 > history.end + DRAINED_NS)
 
 
 def _log_begins(history: History) -> dict[tuple[str, int | None], int | None]:

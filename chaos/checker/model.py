@@ -22,6 +22,7 @@ Place = tuple[str, int, int, int]
 """Topic, epoch, queue, offset."""
 IDLE = frozenset({"planned", "skipped", "failed"})
 """What the status of a fault is that never was in force."""
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,11 @@ class History:
             found[send.get("topic", "")] = (min(low, epoch), max(high, epoch))
         return found
 
+    @cached_property
+    def anew(self) -> set[str]:
+        """Topics that were deleted and made anew: offsets of their queues began once more."""
+        return {topic for topic, (low, high) in self.epochs.items() if low != high}
+
     def promised_in(self, group: str) -> int:
         """Return how many logs of a group hold what it acknowledged."""
         return self.promised.get(group, self.quorum)
@@ -188,6 +194,8 @@ class History:
         auditors = {d["grp"] for d in self.deliveries if d.get("auditor")}
         rows = [d for d in self.deliveries if not d.get("auditor") and not is_copy(d)]
         rows += [d for d in self.drain if d["grp"] not in auditors]
+        commits = (a for a in self.acks if a["kind"] == "commit" and a["outcome"] == "ok")
+        rows += [a for a in commits if a["grp"] not in auditors and a["topic"] in self.epochs]
         for row in rows:
             found[row["grp"]].add(row["topic"])
         for group, topics in self.subscriptions.items():  # though it may have got nothing
@@ -197,6 +205,12 @@ class History:
             for row in self.deliveries:
                 found[row["grp"]].add(row["topic"])
         return dict(found)
+
+    @cached_property
+    def end(self) -> int:
+        """When a message was last sent or received."""
+        sent = (s["t_inv"] if s["t_cmp"] is None else s["t_cmp"] for s in self.sends)
+        return max((*sent, *(d["t_recv"] for d in self.deliveries)), default=0)
 
     @cached_property
     def got(self) -> set[tuple[str, int | None]]:
@@ -223,6 +237,10 @@ class History:
         """Return the nodes of this system among a fault's targets; all where nobody named any."""
         return [node for node in targets if not self.nodes or node in self.nodes]
 
+    def is_here(self, targets: Sequence[str]) -> bool:
+        """Tell whether a fault is one of this system: it hits a node of it, or names nobody."""
+        return not targets or bool(self.ours(targets))
+
     @cached_property
     def witnessed(self) -> list[Row]:
         """Faults that were on at some time and that a witness saw take effect.
@@ -243,13 +261,18 @@ class History:
         return [
             fault
             for fault, span in zip(self.witnessed, spans, strict=True)
-            if not took_nothing(span, spans) and (not span.targets or self.ours(span.targets))
+            if not took_nothing(span, spans) and self.is_here(span.targets)
         ]
 
     @cached_property
-    def clocks_moved(self) -> bool:
-        """Whether a fault moved a wall clock: brokers wait by it."""
-        return any(moves_clock(fault["kind"]) for fault in self.witnessed)
+    def clock_moved_at(self) -> int:
+        """From when on a fault may have moved a wall clock, by which brokers wait."""
+        spans = [span_of(fault) for fault in self.witnessed if moves_clock(fault["kind"])]
+        return min((one.begin for one in spans if self.is_here(one.targets)), default=NEVER)
+
+    def waited_until(self, since: int, delay_ms: int) -> int:
+        """Return when what waits is due; once a wall clock was moved, any time may be."""
+        return min(since + delay_ms * 1_000_000, max(since, self.clock_moved_at))
 
     @cached_property
     def damaged_nodes(self) -> set[str]:

@@ -132,7 +132,8 @@ def check_falls(history: History) -> Result:
     queues: dict[Queue, list[Row]] = defaultdict(list)
     for ack in history.acks:
         at = ack["t_cmp"] if ack["kind"] == "commit" and ack["outcome"] == "ok" else ack["t_inv"]
-        if ack["queue_id"] is not None and at is not None and _is_told(ack):
+        is_known = at is not None and ack["topic"] not in history.anew
+        if ack["queue_id"] is not None and is_known and _is_told(ack):
             queue = (ack["grp"], ack["topic"], ack["queue_id"])
             queues[queue].append(ack | {"at": at, "sure": _is_sure(ack, unrest, spread_ns)})
     found = [one for queue, rows in sorted(queues.items()) for one in _falls(queue, rows)]
@@ -217,7 +218,8 @@ def check_beyond(history: History) -> Result:
         ends[queue] = max(ends[queue], row["end_off"])
     highest: dict[Queue, int] = defaultdict(lambda: -1)
     for ack in told:
-        if ack["outcome"] == "ok" and ack["value_offset"] is not None:
+        is_known = ack["value_offset"] is not None and ack["topic"] not in history.anew
+        if ack["outcome"] == "ok" and is_known:
             who = (ack["grp"], ack["topic"], ack["queue_id"])
             highest[who] = max(highest[who], ack["value_offset"])
     endless = {

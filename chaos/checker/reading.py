@@ -245,7 +245,8 @@ def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
         came = bisect_right(times, t)
         begun = calls.get((grp, topic, queue_id), [])
         is_never = came == len(times)
-        if (is_never and not is_owed) or (grp, topic, queue_id) in reset:
+        began_anew = topic in history.anew or (grp, topic, queue_id) in reset
+        if (is_never and not is_owed) or began_anew:
             continue
         since = bisect_right(begun, (t + 2 * history.clock_tolerance_ns, 1 << 62))
         until = len(begun) if is_never else bisect_left(begun, (times[came],))

@@ -22,7 +22,7 @@ def check_ladder(history: History) -> Result:
     """A26: a retry that comes before its time, without a refusal, or beyond its group's limit.
 
     A message that says that it comes for the n-th time was refused n times, and the n-th of these
-    refusals to be over is over: where no wall clock was moved, only after its delay. The limit is
+    refusals to be over is over: before any wall clock is moved, only after its delay. The limit is
     for what was received: a consumer keeps what no broker takes back, and goes on counting.
     """
     again = [d for d in history.to_groups if (d.get("reconsume") or 0) and d["msg_key"] is not None]
@@ -36,8 +36,8 @@ def check_ladder(history: History) -> Result:
         return undecided("A26", f"needs {missing} of what was refused and came again")
     over: dict[Refused, list[int]] = defaultdict(list)
     for ack in nacks:
-        waits_ns = 0 if history.clocks_moved else ack["delay_ms"] * 1_000_000
-        over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + waits_ns)
+        due = history.waited_until(ack["t_inv"], ack["delay_ms"])
+        over[ack["grp"], ack["msg_key"]].append(due)
     for times in over.values():
         times.sort()
     received, firsts = _received(history, who), dict[tuple[Any, ...], int]()

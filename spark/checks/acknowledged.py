@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import message_name, queue_place, tell, text
-from spark.facts import lacking, of_run, resets, to_groups, unchecked, unknown
+from spark.facts import lacking, made_anew, of_run, resets, to_groups, unchecked, unknown
 from spark.lines import before, by_time
 from spark.result import CheckResult
 
@@ -49,11 +49,10 @@ def check_durable(context: Context) -> CheckResult:
 
 def _deliveries(context: Context) -> DataFrame:
     """Return what came to groups, and when it was fetched."""
-    anew = sorted(one.name for one in context.topics.values() if one.epoch_min != one.epoch_max)
     reset = resets(context.table("acks")).select(*QUEUE).distinct()
     rows = context.deliveries.filter(to_groups() & of_run(context)).filter("not copied")
     return (
-        rows.filter(~F.col("topic").isin(anew))
+        rows.filter(~F.col("topic").isin(made_anew(context)))
         .join(reset, QUEUE, "left_anti")
         .withColumn("t", F.coalesce("t_fetch_inv", "t_recv"))
         .select(*QUEUE, "msg_key", "queue_offset", "t")

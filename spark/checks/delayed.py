@@ -33,8 +33,7 @@ def check_early(context: Context) -> CheckResult:
         return result
     first = _first(context, F.col("own"))
     sends = context.sends.filter("kind = 'delay'")
-    promised = 0 if context.clocks_moved else _MS  # brokers wait by a wall clock
-    sends = sends.withColumn("due", F.col("t_inv") + F.col("delay_ms") * promised)
+    sends = sends.withColumn("due", context.due("t_inv"))
     rows = sends.join(first, "msg_key").filter(F.col("came") < F.col("due") - EARLY_NS)
     explain = text(
         message_name(), " was to wait for ", F.col("delay_ms"), " ms and came ",

@@ -13,13 +13,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import AUDITOR, GROUPS_PER_MASK, Context
 from spark.evidence import anomaly_rows, evidence_of, faults_between, message_name, pointer, text
-from spark.facts import sends_of, small
+from spark.facts import modes_of, sends_of, small
 from spark.history import few_rows
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
-from spark.result import EVIDENCE_MAX, UNKNOWN, CheckResult
+from spark.result import EVIDENCE_MAX, UNKNOWN, VALID, CheckResult
 
 WHERE_NOT_CHECKED = "not checked"
+DRAINED = 60_000_000_000
+"""For so long after the last that was received queues may be read to their ends."""
 
 
 def check_loss(
@@ -33,12 +35,30 @@ def check_loss(
     if not context.checked_groups:
         result.verdict, result.summary = UNKNOWN, "no group consumed anything"
         return result
+    _judge(context, outcomes, entries, result, gaps=gaps)
+    known = {row.grp for row in context.delivery_stats} | context.groups.keys()
+    silent = ", ".join(sorted(modes_of(context).keys() - known))
+    if silent and not result.count and result.verdict == VALID:
+        result.verdict = UNKNOWN
+        result.summary = f"nothing tells what {silent} consumed, which run.json names in modes"
+    return result
+
+
+def _judge(
+    context: Context,
+    outcomes: MessageOutcomes,
+    entries: LogEntries | None,
+    result: CheckResult,
+    *,
+    gaps: bool,
+) -> None:
+    """Say what the groups of which something is known did not get."""
     absent = absent_messages(context, outcomes)
     if absent is None:
         result.summary = (
             f"all {outcomes.totals['acknowledged']} acknowledged messages were delivered"
         )
-        return result
+        return
     counts = {
         (r.state, r.kind): r["count"] for r in absent.groupBy("state", "kind").count().collect()
     }
@@ -59,13 +79,14 @@ def check_loss(
             result.summary += "; but the history has gaps: deliveries may not have been recorded"
     elif undrained:
         result.verdict = UNKNOWN
-        result.summary = f"{undrained} undelivered messages lie in queues that were not drained"
+        result.summary = (
+            f"{undrained} undelivered messages lie in queues that were not drained, or were not due"
+        )
     else:
         result.summary = (
             f"none ({removed} were removed by retention before the audit, {late} are not owed by "
             "a group that began later)"
         )
-    return result
 
 
 def _most_of_a_group(absent: DataFrame) -> int:
@@ -111,7 +132,7 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     whole = facts.groupBy(F.col("grp").alias("gname"), "topic").agg(F.min("drained").alias("whole"))
     # Of a message whose queue nobody knows, all queues of its topic have to be drained.
     known = F.when(F.col("queue_id").isNotNull(), F.col("drained")).otherwise(F.col("whole"))
-    drained = F.coalesce(known, F.lit(col=False))
+    drained = F.coalesce(known, F.lit(col=False)) & ~_is_to_come(context)
     return (
         absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
         .join(drain, on_queue, "left")
@@ -128,6 +149,12 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
             .otherwise("undrained"),
         )
     )
+
+
+def _is_to_come(context: Context) -> Column:
+    """Return whether a delayed message was not due when the record, and its drain, had ended."""
+    due = F.coalesce("t_cmp", "t_inv") + F.col("delay_ms") * 1_000_000
+    return F.coalesce((F.col("kind_") == "delay") & (due > context.end + DRAINED), F.lit(col=False))
 
 
 def _with_places(context: Context, absent: DataFrame, keys: DataFrame) -> DataFrame:

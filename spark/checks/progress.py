@@ -21,6 +21,7 @@ from spark.facts import (
     NO_BOUND,
     acks_of,
     lacking,
+    made_anew,
     on_topics,
     sends_of,
     unchecked,
@@ -137,6 +138,7 @@ def check_falls(context: Context) -> CheckResult:
         context.table("acks")
         .withColumn("at", F.when(commit, F.col("t_cmp")).otherwise(F.col("t_inv")))
         .filter("queue_id is not null and at is not null")
+        .filter(_lasts(context))
         .filter("kind = 'reset' or value_offset is not null")
         .filter("kind != 'reset' or not (outcome <=> 'fail')")
         .withColumn("later", F.expr("kind != 'fetch'"))
@@ -175,6 +177,11 @@ def check_falls(context: Context) -> CheckResult:
     )  # fmt: skip
     result = CheckResult(check="A18", summary="groups are told what they committed")
     return tell(context, result, rows.withColumn("key", where), explain)
+
+
+def _lasts(context: Context) -> Column:
+    """Return whether the offsets of a row's queue did not begin again, with its topic."""
+    return ~F.coalesce(F.col("topic").isin(made_anew(context)), F.lit(col=False))
 
 
 def _least_that_may_arrive(told: Column) -> Column:
@@ -218,6 +225,7 @@ def check_beyond(context: Context) -> CheckResult:
     ends = context.table("drain").groupBy(*queue).agg(F.max("end_off").alias("end"))
     commits = context.table("acks").filter("kind = 'commit' and outcome = 'ok'")
     commits = commits.filter("value_offset is not null")
+    commits = commits.filter(_lasts(context))
     highest = commits.groupBy("grp", *queue).agg(F.max("value_offset").alias("value_offset"))
     rows = highest.join(F.broadcast(ends), queue).filter("value_offset > end")
     where = text(F.col("topic"), "/", F.col("queue_id"))

@@ -23,6 +23,7 @@ from spark.facts import (
     acks_of,
     counted_of_run,
     lacking,
+    made_anew,
     modes_of,
     of_run,
     on_topics,
@@ -302,6 +303,7 @@ def _given_past(context: Context, rows: DataFrame, orderly: list[str]) -> DataFr
     refused = (
         acks.filter("kind = 'nack'")
         .filter(F.col("grp").isin(orderly) & (most.isNull() | (F.col("reconsume") < most)))
+        .filter(~F.col("topic").isin(made_anew(context)))
         .join(resets(acks).select(*queue).distinct(), queue, "left_anti")
         .select(
             *who,

@@ -56,9 +56,7 @@ def check_ladder(context: Context) -> CheckResult:
         )
         if missing := lacking("acks", empty.collect(), ("t_inv", "delay_ms")):
             return unknown("A26", f"needs {missing} of what was refused and came again")
-    # Where a wall clock was moved nothing is promised of how long anything waits.
-    promised = 0 if context.clocks_moved else 1_000_000
-    due = F.col("t_inv") + F.col("delay_ms") * promised
+    due = context.due("t_inv")
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
     again = _with_receptions(context, again)
     points = again.unionByName(

@@ -20,6 +20,7 @@ from spark.evidence import message_name, queue_place, tell, text
 from spark.facts import (
     acks_of,
     lacking,
+    made_anew,
     of_run,
     on_topics,
     resets,
@@ -169,8 +170,7 @@ def _taken(context: Context) -> DataFrame:
 
 def _of_one_epoch(context: Context) -> Column:
     """Return whether a row is of a topic that was sent to and not made anew."""
-    anew = sorted(one.name for one in context.topics.values() if one.epoch_min != one.epoch_max)
-    return on_topics(context) & ~F.col("topic").isin(anew)
+    return on_topics(context) & ~F.col("topic").isin(made_anew(context))
 
 
 def check_lag(context: Context) -> CheckResult:

@@ -185,6 +185,22 @@ def transactions(run: HistoryBuilder) -> Kind:
     return kind
 
 
+def question_lost(run: HistoryBuilder) -> Kind:
+    """Of two questions about a half one was lost while a broker stood still: there is no third."""
+    kind = kind_of(run, "txn")
+    run.run["check_back"] = {"after_ms": 100, "interval_ms": 200, "max": 2}
+    left = kind.send(kind="txn", stored=False)
+    left.send.update(queue_id=None, queue_offset=None)
+    run.fault("pause", ["n0"], run.clock + 50 * MS, run.clock + 250 * MS)
+    for step, answer in (("half", None), ("checkback", "unknown")):
+        about = {"txn_id": left.key, "msg_key": left.key, "outcome": "ok", "answer": answer}
+        run.add("txn", step=step, t_inv=run.clock, t_cmp=run.clock + MS, **about)
+        run.clock += 500 * MS
+    run.clock += 12_000 * MS
+    kind.deliver(kind.send())
+    return kind
+
+
 def committed_too_late(run: HistoryBuilder) -> Kind:
     """A leader took a commit, and was paused before it had told the others."""
     kind = kind_of(run, "spread")
@@ -218,9 +234,24 @@ def letters_beyond_doubt(run: HistoryBuilder, messages: list[Any]) -> None:
         run.deliver(kind.sent[1], grp=kind.grp, is_dlq=True, auditor=True, queue_offset=at)
 
 
+def made_anew(run: HistoryBuilder) -> Kind:
+    """A topic is deleted and made anew: its offsets, and those of its group, begin once more."""
+    kind = kind_of(run, "anew", "orderly")
+    for epoch, number in ((0, 6), (1, 2)):
+        run._offsets[kind.topic, 0] = 0
+        run.clock += 20_000 * MS
+        for _ in range(number):
+            message = kind.send(kind="orderly", shard_key="a", epoch=epoch)
+            t = run.clock + 10 * MS
+            kind.deliver(message, epoch=epoch, t_proc_begin=t, t_proc_end=t + MS // 2)
+        kind.ack("fetch", queue_id=0, value_offset=0)
+        kind.ack("commit", queue_id=0, value_offset=number)
+    return kind
+
+
 FAMILIES = (
     reading, committed_too_late, batches, orderly, waiting, failing, letter_in_doubt, transactions,
-    refused_in_order, one_call,
+    refused_in_order, one_call, made_anew, question_lost,
 )  # fmt: skip
 
 
@@ -478,6 +509,11 @@ def no_decisions(kind: Kind) -> None:
     kind.run.tables["txn"] = []
 
 
+def none_committed(run: HistoryBuilder, messages: list[Any]) -> None:
+    """No node says that anything of its log is committed, though all was acknowledged."""
+    run.commits.update(dict.fromkeys(run.nodes, -1))
+
+
 def no_limit(kind: Kind) -> None:
     del kind.run.run["reconsume_max"]
 
@@ -509,6 +545,7 @@ LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
     "answer": (("A23", "A53", "A54", "A55"), "txn.answer", of(
         transactions, rows_without("checkback/checkback", "answer"))),
     "decisions": (("A23", "A53", "A54", "A55"), "txn", of(transactions, no_decisions)),
+    "commits of logs": (("A34", "A35", "A39"), "none of them committed", none_committed),
 } | LEADERS_LACKING  # fmt: skip
 """What is missing: the checks that cannot be decided, and what each says that it needs."""
 LACKING_TOGETHER = (

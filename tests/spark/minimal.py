@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.spark import foreign
+from tests.spark.claims import CLAIM_VIOLATIONS
 from tests.spark.excused import EXCUSE_VIOLATIONS
 from tests.spark.foreign import column
 from tests.spark.generate import (
@@ -325,7 +326,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "without an id": ("A49", "invalid", without_an_id),
 }  # fmt: skip
 VIOLATIONS |= KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS | EXCUSE_VIOLATIONS
-VIOLATIONS |= LOG_VIOLATIONS
+VIOLATIONS |= LOG_VIOLATIONS | CLAIM_VIOLATIONS
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -359,6 +360,9 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "kinds": tuple(KIND_VIOLATIONS),
     "excuses": tuple(EXCUSE_VIOLATIONS),
     "logs": tuple(LOG_VIOLATIONS),
+    # The clock that is moved last would explain what comes early later.
+    "claims": tuple(name for name in CLAIM_VIOLATIONS if name != "on one log of three"),
+    "a single log": ("on one log of three",),
 }  # fmt: skip
 
 
@@ -397,6 +401,29 @@ def no_events(run: Path) -> None:
     """The table is there, and has no row."""
     file = run / "tables" / "events" / "part-0.parquet"
     pq.write_table(pq.read_table(file).slice(0, 0), file)
+
+
+def stray(*names: str) -> foreign.After:
+    """Put a file that is no Parquet somewhere into the run."""
+
+    def spoil(run: Path) -> None:
+        file = run.joinpath(*names)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("grp,kind\n")
+
+    return spoil
+
+
+def step_twice(run: Path) -> None:
+    (run / "tables" / "txn").mkdir()
+    step = {"run_id": "a-run", "msg_key": 1, "step": "half", "t_inv": 900 * MS, "outcome": "ok"}
+    pq.write_table(pa.Table.from_pylist([step, step]), run / "tables" / "txn" / "0.parquet")
+
+
+def copied_beside(run: Path) -> None:
+    """The file of a table lies in its folder, and beside it once more."""
+    file = run / "tables" / "acks" / "part-0.parquet"
+    (run / "tables" / "acks.parquet").write_bytes(file.read_bytes())
 
 
 DISHONEST: dict[str, tuple[foreign.After, str]] = {
@@ -448,6 +475,11 @@ DISHONEST: dict[str, tuple[foreign.After, str]] = {
         foreign.run_json('{"a":' * 50_000 + "1" + "}" * 50_000), "run.json",
     ),
     "events without rows": (no_events, "events is empty"),
+    "a part of a table that is no Parquet": (stray("tables", "acks", "part-1.csv"), "part-1.csv"),
+    "a table that is no Parquet": (stray("tables", "txn.jsonl"), "txn.jsonl"),
+    "a folder elsewhere without Parquet": (stray("txn", "0.csv"), "0.csv"),
+    "a step of a transaction twice": (step_twice, "msg_key 1"),
+    "a table in two places": (copied_beside, "tables/acks"),
     "a witness that is a word": (fault_with_a_word_for_a_witness, "witness"),
 }  # fmt: skip
 

@@ -142,6 +142,13 @@ def test_table_that_run_json_names_and_nobody_finds_is_a_problem(table, tmp_path
     assert any(f"the table {table}" in line for line in open_history(run).problems)
 
 
+def test_logs_in_which_nothing_is_committed_leave_unknown_what_rests_on_them(session, tmp_path):
+    checks, named, spoil = LACKING["commits of logs"]
+    report = report_of(session, write_minimal(spoil, tmp_path), tmp_path, only=checks)
+    assert {r.check: r.verdict for r in report.results} == dict.fromkeys(checks, "unknown")
+    assert all(named in r.summary for r in report.results)
+
+
 @pytest.mark.parametrize("offset", [2**33, 2**62])
 def test_commit_far_behind_the_end_is_judged(session, tmp_path, offset):
     """Nothing that is worked out for it grows with the offset."""

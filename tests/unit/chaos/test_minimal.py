@@ -4,6 +4,7 @@ import json
 import shutil
 from functools import partial
 
+import pyarrow.parquet as pq
 import pytest
 
 from chaos.__main__ import main
@@ -47,6 +48,8 @@ def test_a_node_has_a_term_and_a_log_in_each_of_its_groups(tmp_path):
 def test_nobody_is_accused_of_what_other_brokers_may_have_got(tmp_path):
     found = check_history(load_history(write_minimal(away_at_most, tmp_path)))
     assert (alarms(found), found.results["A38"].verdict) == ({}, "valid")
+    with planted(HARNESS_BUGS["witness-believed-against-answers"]):
+        assert alarms(check_history(load_history(tmp_path / "run"))) == {"A38": "invalid"}
 
 
 def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(tmp_path):
@@ -92,6 +95,32 @@ def test_history_that_cannot_be_true_is_never_valid(name, tmp_path):
     assert named in said
     assert str(run) in said, "it says which file"
     assert "check failed" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("early before a clock moved", "moved-clocks-explain-what-was"),
+        ("gone from two cut logs", "cut-logs-hold-anything"),
+    ],
+)
+def test_an_excuse_that_is_too_broad_is_found_out(name, bug, tmp_path):
+    check, verdict, spoil = VIOLATIONS[name]
+    history = load_history(write_minimal(spoil, tmp_path))
+    assert alarms(check_history(history)) == {check: verdict}
+    with planted(HARNESS_BUGS[bug]):
+        assert alarms(check_history(load_history(tmp_path / "run"))) == {}
+
+
+def test_files_of_a_table_are_read_wherever_they_lie(tmp_path):
+    run = write_minimal(VIOLATIONS["lost"][2], tmp_path)
+    number = len(load_history(run).sends)
+    (run / "sends").mkdir()
+    rows = pq.read_table(run / "tables" / "sends" / "part-0.parquet")
+    pq.write_table(rows.slice(4), run / "sends" / "0.parquet")
+    pq.write_table(rows.slice(0, 4), run / "tables" / "sends" / "part-0.parquet")
+    found = check_history(load_history(run))
+    assert (found.counts["sent"], alarms(found)) == (number, {"A1": "invalid"})
 
 
 @pytest.mark.parametrize("table", MISSING)
