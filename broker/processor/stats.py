@@ -14,6 +14,7 @@ import msgspec
 
 from broker.answers import shown
 from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
+from broker.state.consumer_offset import OFFSET_MAX, OFFSET_MIN
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.administration import (
     AllConsumeStats,
@@ -319,8 +320,10 @@ class StatsProcessor:
             for group, texts in found.items()
         ]
         table = msgspec.Raw(b"[" + b",".join(stats) + b"]")
+        # A group may commit any int64, and tools cannot read a sum of two that is none.
+        total = min(max(behind, OFFSET_MIN), OFFSET_MAX)
         return encode_body(
-            AllConsumeStats(broker_addr=self._addr, consume_stats_list=table, total_diff=behind)
+            AllConsumeStats(broker_addr=self._addr, consume_stats_list=table, total_diff=total)
         )
 
 

@@ -34,7 +34,6 @@ SYSTEM_GROUPS = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-_BROADCAST_SYSTEM_GROUPS = frozenset({"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_OWNER"})
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -169,9 +168,4 @@ class SubscriptionGroupTable(LargeTable):
 
 
 def _system_groups() -> dict[str, SubscriptionGroupConfig]:
-    return {
-        name: SubscriptionGroupConfig(
-            group_name=name, consume_broadcast_enable=name in _BROADCAST_SYSTEM_GROUPS
-        )
-        for name in SYSTEM_GROUPS
-    }
+    return {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}

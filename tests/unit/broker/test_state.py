@@ -13,7 +13,7 @@ from broker.config import BrokerConfig
 from broker.sends.creation import Creator
 from broker.state.kinds import StateKind
 from broker.state.snapshot import Snapshot
-from broker.state.subscription import GroupChange, SubscriptionGroupConfig
+from broker.state.subscription import SYSTEM_GROUPS, GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange, auto_created, topic_name_error
 from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
@@ -139,6 +139,13 @@ def test_a_group_without_settings_gets_the_defaults_where_it_may_be_created() ->
     assert strict.find("g") is None
     assert strict.find("CID_RMQ_SYS_x") is not None
     assert strict.find("TOOLS_CONSUMER") is not None
+
+
+def test_groups_of_the_system_may_broadcast_as_rocketmqs() -> None:
+    """4.9.7 tells so of all of them (201); a broadcasting tool was refused with 16."""
+    groups = tables().groups
+    for name in SYSTEM_GROUPS:
+        assert groups.get(name) == SubscriptionGroupConfig(group_name=name)
 
 
 # Creation

@@ -231,6 +231,14 @@ def test_all_groups_or_those_of_ordered_topics(bench: Bench) -> None:
     assert topics("true") == (1, 10)
 
 
+def test_groups_far_beyond_the_ends_leave_the_sum_a_long(bench: Bench) -> None:
+    """RocketMQ's tools cannot read the body otherwise: NumberFormatException."""
+    for queue_id in range(2):
+        bench.tables.offsets.commit("g", "T", queue_id, 2**63 - 1)
+    body = loads(run(bench.stats.handle_all_groups(None, request(317, isOrder="false"))).body)
+    assert body["totalDiff"] == -(2**63)
+
+
 def test_times_that_a_group_is_at(bench: Bench) -> None:
     answer = run(bench.stats.handle_time_span(None, request(303, topic="T", group="g")))
     span = json.loads(answer.body)["consumeTimeSpanSet"][0]
