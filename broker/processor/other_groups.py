@@ -91,7 +91,7 @@ class OtherGroupsProcessor:
                 found[queue_id] = min(offset, found.get(queue_id, offset))
             for queue_id, offset in found.items():
                 own = self._tables.offsets.query(compared, topic, queue_id)
-                if own is not None and offset > own:
+                if own is not None and 0 <= own < offset:  # a negative one is none
                     found[queue_id] = NEVER
             return encode_body(CorrectionOffsets(correction_offsets=found))
 
@@ -164,12 +164,12 @@ class OtherGroupsProcessor:
                 yield None
 
     def _is_wanted(self, header: CloneOffsetsHeader, topic: str) -> bool:
-        """Tell whether a topic is copied: not one that a connected target does not subscribe to."""
+        """Tell whether a topic is copied: not one that a connected source no longer wants."""
         if header.topic not in {"", topic} or topic.startswith(RETRY_PREFIX):
             return False
-        target = self._tables.consumers.get(header.dest_group)
-        is_foreign = target is not None and topic not in target.subscriptions
-        return header.offline or not is_foreign
+        source = self._tables.consumers.get(header.src_group)
+        is_left = source is not None and source.subscriptions and topic not in source.subscriptions
+        return header.offline or not is_left
 
     def _queues(self, topic: str) -> Iterable[int]:
         entry = self._tables.topics.get(topic)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import msgspec
+import pytest
+
 from broker.processor.other_groups import OtherGroupsProcessor
 from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.stats.walks import Walks
@@ -19,14 +22,20 @@ CLONE = RemotingCommand(
 QUEUES = 4
 
 
-def processor(offsets):
+def processor(offsets, connected=None):
+    """Answer for one topic; ``connected`` says to what connected groups subscribe."""
     topic = SimpleNamespace(queues=QUEUES)
+    live = {
+        name: SimpleNamespace(subscriptions=dict.fromkeys(topics))
+        for name, topics in (connected or {}).items()
+    }
+    store = SimpleNamespace(min_offset=lambda _topic, _queue_id: 0)
     tables = SimpleNamespace(
         offsets=offsets, commits=offsets, topics={"T": topic},
         groups=SimpleNamespace(get=lambda _name: object()),
-        consumers=SimpleNamespace(get=lambda _name: None),
+        consumers=SimpleNamespace(get=live.get),
     )  # fmt: skip
-    return OtherGroupsProcessor(tables, None, Walks(SystemClock()), lambda _group: True)
+    return OtherGroupsProcessor(tables, store, Walks(SystemClock()), lambda _group: True)
 
 
 def source():
@@ -85,3 +94,44 @@ def test_nothing_more_is_taken_once_the_leadership_is_lost():
 def test_the_planted_bug_is_found():
     with planted(BY_TESTS["told-as-copied-when-dropped"]):
         assert not dropped_is_not_told_as_copied()
+
+
+@pytest.mark.parametrize(
+    ("connected", "is_copied"),
+    [
+        ({}, True),
+        ({"from": ["T"], "to": ["U"]}, True),
+        ({"from": [], "to": ["U"]}, True),
+        ({"to": ["U"]}, True),
+        ({"from": ["U"]}, False),
+        ({"from": ["U"], "to": ["T"]}, False),
+    ],
+)
+def test_what_the_source_no_longer_subscribes_to_is_not_copied(
+    connected: dict[str, list[str]], is_copied: bool
+) -> None:
+    """As 4.9.7 answered; it asks the source, not the target, and only one that is connected."""
+    fields = {"srcGroup": "from", "destGroup": "to", "offline": "false", "topic": "T"}
+
+    async def run() -> bool:
+        offsets = source()
+        command = RemotingCommand(314, ext_fields=fields)
+        asked = asyncio.ensure_future(processor(offsets, connected).handle_clone(None, command))
+        while not asked.done():
+            await asyncio.sleep(0)
+            apply(offsets)
+        assert (await asked).code == 0
+        return offsets.query("to", "T", 0) == 7
+
+    assert asyncio.run(run()) is is_copied
+
+
+@pytest.mark.parametrize(("own", "told"), [(5, 5), (7, 7), (9, 7), (-1, 7), (-5, 7)])
+def test_a_group_without_an_offset_is_behind_nobody(own: int, told: int) -> None:
+    """A negative offset is none, as 4.9.7 answered 308."""
+    offsets = source()
+    offsets.commit("other", "T", 0, own)
+    fields = {"topic": "T", "compareGroup": "other"}
+    command = RemotingCommand(308, ext_fields=fields)
+    answer = asyncio.run(processor(offsets).handle_correction(None, command))
+    assert msgspec.json.decode(answer.body)["correctionOffsets"]["0"] == told
