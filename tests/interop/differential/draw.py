@@ -25,6 +25,7 @@ from tests.interop.differential.words import (
     NUMBERS,
     ODD_GROUPS,
     ODD_TOPICS,
+    SCHEDULE_TOPIC,
     SINGLE,
     SPOILING,
     SPOILT,
@@ -105,14 +106,38 @@ class Draw:
         return made
 
     def last_steps(self) -> list[Step]:
-        """Return what ends a run: removals, after which RocketMQ drops what others still use."""
+        """Return what ends a run: all messages and tables are read, then things are removed.
+
+        After a removal RocketMQ drops what others still use.
+        """
+        kept = [
+            *TOPICS,
+            SCHEDULE_TOPIC,
+            *(f"{p}{name}" for p in ("%RETRY%", "%DLQ%") for name in GROUPS),
+        ]
+        reads = [
+            self._read(topic, queue, first)
+            for topic in kept
+            for queue in range(4)
+            for first in (0, 32)
+        ]
         tables = [Step(code, {}) for code in (21, 201, 43, 305, 317)]
         groups = [Step(207, {"groupName": name}) for name in (*GROUPS[2:], "nobody", "", "a b")]
         topics = [Step(215, {"topic": topic}) for topic in (*TOPICS[3:], *ODD_TOPICS[:12], "")]
         cleaning = [Step(code, {}) for code in (201, 21, 306, 316, 329)]
         routes = [Step(105, {"topic": topic}, target="namesrv") for topic in TOPICS]
         names = [Step(206, {}, target="namesrv")]
-        return tables + groups + topics + cleaning + names + routes
+        return reads + tables + groups + topics + cleaning + names + routes
+
+    def _read(self, topic: str, queue: int, first: int) -> Step:
+        return Step(
+            11,
+            {
+                "consumerGroup": GROUPS[0], "topic": topic, "queueId": queue, "queueOffset": first,
+                "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
+                "subscription": "*", "subVersion": 0, "expressionType": "TAG",
+            },
+        )  # fmt: skip
 
     def _chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -135,17 +160,14 @@ class Draw:
 
     def _spoilt(self, step: Step) -> Step:
         fields = dict(step.fields)
-        name = self.rng.choice(list(fields))
+        texts = [str(value) for value in fields.values()]
         if step.code in {35, 324, 325} or any(
-            "TRAN_MSG" in str(value) for value in fields.values()
+            "TRAN_MSG" in text or "DELAY" in text for text in texts
         ):
             return step
-        if step.code in SPOILING:
-            for key, apart in SPOILT.items():
-                if key in fields and not (step.code == 11 and apart == APART):
-                    fields[key] = apart
-        if step.code == 11:
-            fields["sysFlag"] = 4  # commits nothing
+        name = self.rng.choice(list(fields))
+        _put_apart(step.code, fields)
+        name = "offset" if name == "delayLevel" else name
         kind = self.rng.randrange(4)
         if kind == 0:
             del fields[name]
@@ -285,6 +307,8 @@ class Draw:
             )  # fmt: skip
         body = self.rng.choice((b"a", b"hello", b"\x00" * 100, b"x" * 5_000, b""))
         found = self._properties()
+        if more.get("m") or more.get("f") in {4, 8, 12}:
+            found.pop("DELAY", None)
         if not body:
             found = {"UNIQ_KEY": found.get("UNIQ_KEY", "")}
         code = self.rng.choice((310, 310, 310, 10))
@@ -573,6 +597,18 @@ class Draw:
             ),
             target="namesrv",
         )  # fmt: skip
+
+
+def _put_apart(code: int, fields: dict[str, Any]) -> None:
+    """Have a request that is spoilt change nothing that others look at."""
+    if code in SPOILING:
+        for key, apart in SPOILT.items():
+            if key in fields and not (code == 11 and apart == APART):
+                fields[key] = apart
+    if code == 11:
+        fields["sysFlag"] = 4  # commits nothing
+    if code == 36:
+        fields["delayLevel"] = -1  # waits nowhere
 
 
 _KINDS: tuple[tuple[Callable[[Draw], Step], int], ...] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.interop.differential.sides import BROKER
 
 BORN_MS = 1_700_000_000_000
+SCHEDULE_TOPIC = "SCHEDULE_" + "TOPIC_XXXX"
 TOPICS = tuple(f"orders{number}" for number in range(6))
 ODD_TOPICS = (
     "nosuch", "%RETRY%members0", "%RETRY%nobody", "%DLQ%members0", "%DLQ%nobody", "TBW102",
