@@ -35,6 +35,7 @@ from mutants.hints import HINTS
 from mutants.hostile import HOSTILE
 from mutants.images import IMAGES
 from mutants.inflated import INFLATED
+from mutants.insistence import INSISTENCE
 from mutants.kinds import KINDS
 from mutants.kinds_further import KINDS_FURTHER
 from mutants.lapses import LAPSES
@@ -89,7 +90,8 @@ UNSHOWN: Final = frozenset({
     "closed-by-an-older-connection", "conflict-within-a-span", "finished-out-of-order",
     "lateness-of-what-was-refused", "leaving-told-to-nobody", "name-server-that-forgot-us",
     "older-term-takes-the-route", "queues-begin-as-before-the-trim",
-    "registration-tried-once", "shared-entry-before-the-log", "silent-for-ever",
+    "registration-tried-once", "renewed-though-given-back", "shared-entry-before-the-log",
+    "silent-for-ever",
     "slow-client-unheard", "trim-takes-the-next-term",
 })  # fmt: skip
 """What the plans should show that are drawn now, and the few that were tried have not."""
@@ -107,6 +109,7 @@ SHOWN: Final = frozenset({
     "renewal-of-no-locks", "reply-to-a-connection-that-is-gone", "retry-forgets-its-topic",
     "retry-never-dead",
     "selected-anew-for-each-try", "stamps-fall-as-a-clock-leaps",
+    "untaken-queue-without-locks",
 })  # fmt: skip
 """Of the bugs that tests find: those that the simulator finds as well."""
 
@@ -182,6 +185,7 @@ _SIMULATED: Final = (
     *OUTLIVED,
     *COUNTED,
     *UNHEARD,
+    *INSISTENCE,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -81,6 +81,13 @@ class Layout:
         return tuple(name for names in self.members.values() for name in names)
 
     @property
+    def unhurried(self) -> frozenset[str]:
+        """Addresses of clients whose programs ask nothing by themselves but what they send."""
+        asking = {*self.tools, *self.members["x"]}
+        names = (*self.clients, *self.late, *self.all_members)
+        return frozenset(self.hosts[name].address for name in names if name not in asking)
+
+    @property
     def polite(self) -> frozenset[str]:
         """Addresses of clients that say what they mean."""
         names = (*self.clients, *self.all_members, *self.tools, AUDITOR)

@@ -122,7 +122,7 @@ def _crash(world: World, name: str) -> None:
 def _follow_locks(world: World, push: PushConsumer) -> None:
     """Have a member in order go by the lease of the plan, and be judged by that."""
     scale_member(world.plan, push)
-    if refused_p(world.plan):
+    if refused_p(world.plan) or world.plan.workload.unwilling is not None:
         return  # a renewal is refused, too
 
     def calm_since_ns() -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.layout import BROKER_PORT, NAMESRV_PORT
 from sim.oracles.broker_end import BrokerEnd
-from sim.oracles.wire import Tap
+from sim.oracles.wire import Listeners, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,6 +31,7 @@ class Taps:
         replicas: those whose process runs.
         askers: a port, the hosts who ask there, and who listens to them.
         ends: by host, who listens to what a broker outside the group, or a name server, answers.
+        also: listens at the end of each replica and each name server besides.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class Taps:
         replicas: Mapping[Process, Replica],
         askers: Collection[tuple[int, Collection[str], Listener]],
         ends: Mapping[str, Listener],
+        also: Listener,
     ) -> None:
         self._loop = loop
         self._watch = watch
         self._replicas = replicas
         self._askers = askers
         self._ends = ends
+        self._also = also
 
     def listen(self, near: SimTransport, far: SimTransport) -> None:
         """Listen to a connection that somebody has opened, at one end of it or at both."""
@@ -53,7 +56,8 @@ class Taps:
         replica = self._replicas.get(far.process) if far.process is not None else None
         if replica is not None and port == BROKER_PORT:
             brokers = self._watch.brokers
-            far.tap = tap = self._tap(BrokerEnd(brokers, replica), far, asks=False)
+            end = Listeners(BrokerEnd(brokers, replica), self._also)
+            far.tap = tap = self._tap(end, far, asks=False)
             tap.on_pushed = brokers.members(replica).replying.on_pushed
             brokers.add(replica, tap)
         elif port in {BROKER_PORT, NAMESRV_PORT} and far.process is not None:

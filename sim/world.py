@@ -35,12 +35,14 @@ from sim.oracles.answers import Answers
 from sim.oracles.applied import ends_at
 from sim.oracles.base import Violation
 from sim.oracles.beginning import Beginning
+from sim.oracles.busy import Busy
 from sim.oracles.client_ends import ClientEnds
 from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
 from sim.oracles.forgotten import Forgotten
 from sim.oracles.heeding import Heeding
+from sim.oracles.insisting import Insisting
 from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
@@ -59,6 +61,7 @@ from sim.record import Record
 from sim.refusals import Refusals
 from sim.taps import Taps
 from sim.transport import RESET
+from sim.unwilling import UnwillingBrokers
 from sim.validators import ALONE_NAME, Validators
 from sim.workload import draw_operations
 
@@ -114,6 +117,9 @@ class World(Machines):
             (edging.refused_p(plan), edging.not_taken_back_p(plan)),
             lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
             self.record.count,
+        )
+        self._unwilling = UnwillingBrokers(
+            plan.workload.unwilling, self._refusals._is_over, self.record.count
         )
         self._woken = Woken(self.findings, lambda: self.health.touched_ns(tuple(self.hosts)))
         self.ends = ClientEnds(self.findings, GroupKnown(self), self.library, self._woken)
@@ -174,6 +180,7 @@ class World(Machines):
             Refusing(findings).follow,
             heeding.follow_member,
             self.ends.polls.follow,
+            Insisting(findings).follow,
             Beginning(self.watch.truth, findings, lambda queue: queue.broker_name == GROUP).follow,
         ).follow
 
@@ -185,8 +192,16 @@ class World(Machines):
             (BROKER_PORT, self.layout.late, self.ends.beyond),
             (NAMESRV_PORT, self.layout.late, self.validators.routes),
         )
-        ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
-        return Taps(self.loop, self.watch, self._replicas, askers, ends)
+        busy = Busy(self.findings, self.layout.unhurried, self._calm_since_ns)
+        ends = self._alone_ends() | {
+            one: Listeners(self.health.listener(one), busy) for one in self.namesrvs()
+        }
+        return Taps(self.loop, self.watch, self._replicas, askers, ends, busy)
+
+    def _calm_since_ns(self) -> int | None:
+        """Return since when nothing has happened to anybody, None if something does."""
+        leader = self.leader()
+        return None if leader is None else self.health.calm_since_ns(leader, clients=True)
 
     def _make_alone(self) -> Alone:
         return Alone(
@@ -335,6 +350,7 @@ class World(Machines):
         edging.scale_broker(self.plan, controller)
         self.dropping.listen(name, controller)
         self._refusals.listen(controller, host.rng.split(f"refusals{host.incarnation}"))
+        self._unwilling.listen(controller, host.rng.split(f"unwilling{host.incarnation}"))
         try:
             await controller.start()
             self.dropping.on_started(name, controller)

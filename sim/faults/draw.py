@@ -33,6 +33,7 @@ from sim.faults.seldom import SELDOM, draw_seldom
 from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
+from sim.faults.unwilling import UNWILLING, draw_unwilling
 from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
 
@@ -138,6 +139,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         is_in_order = workload.orderly is not None
         seldom = draw_seldom(rng.split(SELDOM), is_in_order=is_in_order)
         workload = structs.replace(workload, edges=edges, small=small, seldom=seldom)
+        unwilling = draw_unwilling(rng.split(UNWILLING), has_members=_has_members(workload))
+        workload = structs.replace(workload, unwilling=unwilling)
         events = _with_more(rng, workload, events, options, on=on)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
@@ -199,6 +202,12 @@ def _with_traffic(
         options = structs.replace(options, retention_ms=0)
         workload = structs.replace(workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0)
     return options, workload
+
+
+def _has_members(workload: Workload) -> bool:
+    """Tell whether groups consume, and nothing but faults has them wait already."""
+    consumes = any((workload.late, workload.retrying, workload.orderly))
+    return consumes and workload.strain is None and workload.edges is None
 
 
 def _is_busy(workload: Workload) -> bool:

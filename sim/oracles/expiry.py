@@ -28,6 +28,8 @@ CALM_MS: Final = 5_000
 """So long after the last fault, and after a start, all replicas are as they should be."""
 SLACK_MS: Final = 4_000
 """Retention looks every half second, and writes tables and queues down before it drops."""
+DROPPING_MS: Final = 2_000
+"""It drops only so many segments at a time: who has dropped some just now goes on with others."""
 SETTLE_MS: Final = CALM_MS + SLACK_MS + 2_000
 """So long after everything was healed what has to go is gone, but for what is young still."""
 _position: Final = attrgetter("position")
@@ -65,6 +67,8 @@ class Expiry:
         clocks_agree = not options.clock_spread_ms and not plan.moves_clocks
         self.is_on = is_kept_by_age and clocks_agree
         """Whether anything goes by age, whoever asks, and all clocks agree."""
+        self._begins: dict[str, tuple[int, int]] = {}
+        """By replica: where its log begins, and since when."""
 
     @property
     def until_ms(self) -> int:
@@ -75,11 +79,16 @@ class Expiry:
     def look(self) -> None:
         """Look at all replicas. Errors: `Violation`."""
         world = self._world
-        now_ns = world.loop.now_ns
+        now_ns, replicas = world.loop.now_ns, world.watch.replicas
+        dropping = {
+            name
+            for name, replica in replicas.items()
+            if replica.is_up and self._drops(name, replica.node.first_position)
+        }
         calm_ns = now_ns - world.health.faults_ms(now_ns // NS_PER_MS) * NS_PER_MS
         if not self.is_on or calm_ns < CALM_MS * NS_PER_MS:
             return
-        for name, replica in world.watch.replicas.items():
+        for name, replica in replicas.items():
             is_new = now_ns - replica.boot_ns < CALM_MS * NS_PER_MS
             if not replica.is_up or is_new or replica.is_corrupt or replica.disk.is_watched:
                 continue
@@ -88,13 +97,21 @@ class Expiry:
                 continue
             age_ms = world.hosts[name].clock.wall_ms() - stored_ms
             limit_ms = world.plan.options.retention_ms
-            if age_ms > limit_ms + SLACK_MS:
+            if age_ms > limit_ms + SLACK_MS and name not in dropping:
                 raise Violation(
                     NAME,
                     f"{name} has a log from {replica.node.first_position} on; what lies in its "
                     f"first segment is {age_ms} ms old, and is to be kept for {limit_ms}",
                     node=name,
                 )
+
+    def _drops(self, name: str, first_position: int) -> bool:
+        """Tell whether a replica has dropped something just now."""
+        now_ns = self._world.loop.now_ns
+        known, since_ns = self._begins.setdefault(name, (first_position, 0))
+        if known != first_position:
+            self._begins[name] = known, since_ns = first_position, now_ns
+        return now_ns - since_ns < DROPPING_MS * NS_PER_MS
 
     def _closed_ms(self, replica: Replica) -> int | None:
         """Return when the first segment of a log was closed; None while it is the last one."""

@@ -30,6 +30,8 @@ DAMAGED: Final = "the message is damaged"
 """Begins what is said of an entry that is not what was written."""
 NOTHING_THERE: Final = "not exist"
 """In what is said of topics, queues and groups that are not there."""
+BY_CHANCE: Final = "failed by chance"
+"""What is said where a plan wants it so, see `sim.unwilling`."""
 
 
 def check_failure(replica: Replica, request: Said, answer: Said) -> None:
@@ -38,6 +40,8 @@ def check_failure(replica: Replica, request: Said, answer: Said) -> None:
     if not is_damaged and (answer.code != SYSTEM_ERROR or request.code not in LOOKS):
         return
     is_hindered = replica.is_corrupt or replica.disk.is_watched
+    if answer.remark == BY_CHANCE:
+        return
     if not is_hindered and NOTHING_THERE not in answer.remark:
         text = f"fails at {request.code} {dict(request.fields)}: {answer.remark}"
         raise Violation(NAME, f"{replica.name} {text}", node=replica.name)

@@ -15,6 +15,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Violation
+from sim.oracles.failing import BY_CHANCE
 from sim.oracles.replying import Replying
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class KnownMembers:
                 member = self._groups[group].get(tap)
                 if member is not None and member.heard_ns <= request.at_ns:
                     member.is_taken = True
-        elif request.code == LIST:
+        elif request.code == LIST and answer.remark != BY_CHANCE:
             found = json.loads(answer.body)["consumerIdList"] if answer.code == SUCCESS else ()
             self._check(request.text("consumerGroup"), set(found), request, answer)
         elif request.code == PRODUCERS:

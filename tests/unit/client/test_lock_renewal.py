@@ -10,6 +10,7 @@ from mutants.planting import planted
 from sim.loop import SimLoop
 
 QUEUES = [MessageQueue("t", name, 0) for name in ("a", "b")]
+TWO = [MessageQueue("t", "a", number) for number in (0, 1)]
 
 
 async def held_after(ms):
@@ -42,3 +43,45 @@ def test_a_lock_outlives_the_time_for_which_one_request_counts():
     assert SimLoop().run_until_complete(held_after(long_ms)) == (QUEUES, [])
     with planted(ALL["renewal-of-no-locks"]):
         assert SimLoop().run_until_complete(held_after(long_ms)) == ([], QUEUES)
+
+
+async def locked_after_a_release():
+    """Give a queue back while a renewal waits for its turn; return what is locked in the end."""
+    locked, is_open = set(), asyncio.Event()
+
+    async def call(_queue, ask):
+        return await ask("x:1")
+
+    async def lock(_addr, _client_id, queues):
+        locked.update(queues)
+        return frozenset(queues)
+
+    async def unlock(_addr, _client_id, queues):
+        await is_open.wait()
+        locked.difference_update(queues)
+
+    host = SimpleNamespace(
+        api=SimpleNamespace(lock=lock, unlock=unlock), client_id="c",
+        clock=SimpleNamespace(monotonic_ms=lambda: 1), leaders=SimpleNamespace(call=call),
+    )  # fmt: skip
+    locks = QueueLocks(host, lambda _queue: None)
+    await locks.take(TWO)
+    releasing = asyncio.ensure_future(locks.give_back(TWO[:1]))
+    other = asyncio.ensure_future(locks.give_back(TWO[1:]))
+    running = asyncio.ensure_future(locks.run())
+    locks.renew_soon(["a"])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    is_open.set()
+    await asyncio.gather(releasing, other)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return locked
+
+
+def test_a_renewal_that_waits_renews_nothing_that_was_given_back_meanwhile():
+    assert SimLoop().run_until_complete(locked_after_a_release()) == set()
+    with planted(ALL["renewed-though-given-back"]):
+        assert SimLoop().run_until_complete(locked_after_a_release()) == {TWO[1]}

@@ -6,7 +6,7 @@ import pytest
 
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan
 from sim.oracles.base import Violation
-from sim.oracles.expiry import CALM_MS, NAME, SETTLE_MS, SLACK_MS, Expiry
+from sim.oracles.expiry import CALM_MS, DROPPING_MS, NAME, SETTLE_MS, SLACK_MS, Expiry
 from sim.oracles.replica import Mark
 
 MS = 1_000_000
@@ -45,6 +45,20 @@ CLOSED_MS = 1_000
 def test_a_segment_that_is_too_old_is_found():
     with pytest.raises(Violation, match=NAME):
         World(CLOSED_MS + KEPT_MS + SLACK_MS + CALM_MS + 1).look()
+
+
+def test_who_drops_a_few_at_a_time_is_at_it():
+    world = World()
+    expiry = Expiry(world)
+    with pytest.raises(Violation, match=NAME):
+        expiry.look()
+    world.replica.node.first_position = 100
+    expiry.look()
+    world.loop.now_ns += (DROPPING_MS - 1) * MS
+    expiry.look()
+    world.loop.now_ns += MS
+    with pytest.raises(Violation, match=NAME):
+        expiry.look()
 
 
 def test_its_age_is_that_of_the_message_behind_it():
