@@ -18,6 +18,7 @@ from sim.oracles.model import Statement, read_statement, said_by
 from sim.oracles.records import (
     ENTRY_HEADER_BYTES,
     Parts,
+    body_of,
     entry_rows,
     parts_of,
     stored_ms,
@@ -114,7 +115,7 @@ class Truth:
             self.rows[place] = row
             self._read_record(place, row.type, data)
         if HEADER.unpack_from(data)[5] == CONFIGURATION_CHANNEL:
-            voters = _voters(data)
+            voters = voters_in(data)
             if voters is not None:
                 self.configurations[place] = voters
 
@@ -246,13 +247,10 @@ class Truth:
         return -1, None
 
 
-def _voters(data: bytes) -> tuple[str, ...] | None:
+def voters_in(data: bytes) -> tuple[str, ...] | None:
     """Return the voters that a configuration entry names."""
-    start, end = data.find(b'{"'), data.rfind(b"}")
-    if start < 0:
-        return None
-    try:
-        payload = json.loads(data[start : end + 1])
+    try:  # before the body there are numbers, which may look like anything
+        payload = json.loads(body_of(data))
     except ValueError:
         return None
     return tuple(sorted(payload["voters"]))

@@ -10,17 +10,24 @@ from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.records import properties_of, stored_ms, tags_code, tags_of
-from sim.oracles.truth import Truth
+from sim.oracles.truth import Truth, voters_in
 
 HEADER = bytes(48)
 
 
-def entry(properties, *, topic="orders", stored=1_234, ipv6=False):
+def entry(properties, *, topic="orders", stored=1_234, ipv6=False, body=b"body"):
     host = bytes(20 if ipv6 else 8)
     message = MessageExt(
-        topic, 0, 0, 0x30 if ipv6 else 0, 0, 48, 0, host, stored, host, 0, 0, b"body", properties
+        topic, 0, 0, 0x30 if ipv6 else 0, 0, 48, 0, host, stored, host, 0, 0, body, properties
     )
     return HEADER + encode_record(message)
+
+
+def test_numbers_that_look_like_text_do_not_hide_who_the_members_are():
+    data = entry(b"", body=b'{"voters":{"n1":"b:1","n0":"a:1"},"learners":{}}')
+    assert voters_in(data) == ("n0", "n1")
+    assert voters_in(data[:36] + b'{"\x90\x12' + data[40:]) == ("n0", "n1")
+    assert voters_in(entry(b"", body=b'{"learners')) is None
 
 
 def test_store_time_and_properties_are_read_from_the_record():
