@@ -113,14 +113,7 @@ class World(Machines):
         self.findings: Findings = self.watch.findings
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
-        self._refusals = Refusals(
-            (edging.refused_p(plan), edging.not_taken_back_p(plan)),
-            lambda: self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS,
-            self.record.count,
-        )
-        self._unwilling = UnwillingBrokers(
-            plan.workload.unwilling, self._refusals._is_over, self.record.count
-        )
+        self._refusals, self._unwilling = self._by_chance()
         self._woken = Woken(self.findings, lambda: self.health.touched_ns(tuple(self.hosts)))
         self.ends = ClientEnds(self.findings, GroupKnown(self), self.library, self._woken)
         self._follow_clients()
@@ -155,6 +148,17 @@ class World(Machines):
             self.rng.split("workload"), plan.workload, options.safety_ms
         )
         self.loop.findings = self.findings.all
+
+    def _by_chance(self) -> tuple[Refusals, UnwillingBrokers]:
+        """Return what brokers refuse, and fail at, until the faults are over."""
+        plan, count = self.plan, self.record.count
+
+        def is_over() -> bool:
+            return self.loop.now_ns >= plan.options.safety_ms * NS_PER_MS
+
+        shares = (edging.refused_p(plan), edging.not_taken_back_p(plan))
+        unwilling = UnwillingBrokers(plan.workload.unwilling, is_over, count)
+        return Refusals(shares, is_over, count), unwilling
 
     def _judge_files(self) -> None:
         """Have what brokers write down of their queues and tables judged as they do so."""
