@@ -53,6 +53,7 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "started-broker-stays-master",
         "switch-acknowledged-before-the-set",
         "switch-asked-for-does-not-count",
+        "switch-asked-set-waited-for",
         "switch-epoch-not-on-disk",
         "switch-longer-epoch-counts",
         "switch-read-before-it-counts",

@@ -374,6 +374,18 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-asked-set-waited-for",
+        breaks="Whoever was asked for once is waited for, though the set has been decided since.",
+        source="docs/replication.md: what counts is what the members of the decided set have.",
+        plant=patch(
+            "store.ha.switch.in_sync:InSync.on_decided",
+            (
+                "self.asked, self._pending, self.is_unclear = None, frozenset(), False",
+                "self.asked, self.is_unclear = None, False",
+            ),
+        ),
+    ),
+    Mutant(
         name="switch-first-offset-stays",
         breaks="What a group commits later in the log does not take the place of what it had.",
         source="docs/adr/0002: values of records are set.",

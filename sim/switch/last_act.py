@@ -1,8 +1,9 @@
 """The last act of a run with controllers: a broker is killed, and nothing else happens.
 
 All is healed, all replicas are in sync. By the seed it is the master, and then another one has to
-acknowledge a message within three seconds; or it is a slave, which has to leave the in-sync set.
-Time is counted from the kill to the answer. Source: docs/replication.md, automatic switch.
+acknowledge a message within three seconds; or it is a slave, which has to leave the in-sync set,
+and then its master waits for it no more. Time is counted from the kill to the answer.
+Source: docs/replication.md, automatic switch.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class LastAct:
 
     slow_name: Final = "A41 switch that takes too long"
     kept_name: Final = "A36 set that keeps who is gone"
+    waits_name: Final = "A41 waits for who left the set"
     grown_name: Final = "A36 set that never grows again"
 
     def __init__(self, world: SwitchWorld, auditor: SwitchAuditor) -> None:
@@ -73,6 +75,11 @@ class LastAct:
             self.kept_name,
             f"{name} was killed, and is in sync",
         )
+        if world.switch.brokers - 1 >= world.switch.in_sync_min:
+            auditor = self._auditor
+            auditor.ask_again()
+            what = f"{name} has left the set, and no send is acknowledged"
+            self._until(lambda: auditor.told_ns > 0, SWITCHED_MS, self.waits_name, what)
 
     def _in_sync(self) -> tuple[int, ...]:
         group = self._world.decisions.group

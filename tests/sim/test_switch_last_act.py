@@ -58,6 +58,7 @@ def test_a_slave_that_is_gone_leaves_the_set():
     [
         (calm(MASTER, 5_000), ALL["switch-hanging-up-not-heard"], LastAct.slow_name),
         (calm(SLAVE), ALL["switch-gone-slave-stays"], LastAct.kept_name),
+        (calm(SLAVE), ALL["switch-asked-set-waited-for"], LastAct.waits_name),
         (calm(SLAVE), ALL["switch-first-offset-stays"], SwitchTables.lower_name),
     ],
 )
