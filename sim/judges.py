@@ -11,6 +11,7 @@ from sim.edging import lease_ms, refused_p
 from sim.layout import GROUP
 from sim.oracles.asking import Asking
 from sim.oracles.broadcast import Broadcast
+from sim.oracles.comes_back import ComesBack
 from sim.oracles.delays import Delays, levels_of
 from sim.oracles.further import Further
 from sim.oracles.heard_ends import HeardEnds
@@ -93,7 +94,7 @@ class Judges:
             self.broadcast = Broadcast(
                 truth, findings, (GROUP, TOPIC), is_first=is_first, dropped=dropped
             )
-        world.watch.on_ticks += (HeldTable().on_tick, look_at_shares)
+        world.watch.on_ticks += (HeldTable().on_tick, look_at_shares, ComesBack().on_tick)
         self.further = Further(truth, findings, world.record, dropped)
         self.transactions: Transactions | None = None
         if workload.transactional is not None:
