@@ -98,6 +98,17 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "offsets have a version, which slaves of RocketMQ 5 need",
+        lambda found: (
+            found.step.code == 43
+            and all(line.startswith("body.dataVersion: ours alone") for line in found.lines)
+        ),
+    ),
+    Rule(
+        "timers and groups that pop, RocketMQ 5's, are told: there are none",
+        lambda found: found.step.code in {60, 61, 402} and _codes(found) == (NOT_SUPPORTED, 0),
+    ),
+    Rule(
         "setZeroIfNotFound is RocketMQ 5's",
         lambda found: found.step.code == 14 and "setZeroIfNotFound" in found.step.fields,
     ),
