@@ -1,8 +1,10 @@
 """Faults by which a broker has too little: of the processor, or of descriptors.
 
-Witness of `starve`: status questions take longer than before by half of what the broker stands
-still for in each period, at least. Numbers: the median of some questions in ms, before, during and
-after. Witness of `descriptors`: no new connection is served while the limit holds, one is again
+Witness of `starve`: status questions, each at another moment of the period, take longer than
+before: by half of what somebody who comes at any moment waits on average, at least. Numbers: the
+mean of some questions in ms, before, during and after.
+
+Witness of `descriptors`: no new connection is served while the limit holds, one is again
 afterwards, and it is the same process. Numbers: the limit before, files open while it held, the
 limit after.
 
@@ -14,7 +16,7 @@ import contextlib
 import resource
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 from chaos.backends.base import ClusterFailed
@@ -22,7 +24,9 @@ from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.restarts import machine_of
 from chaos.nemesis.wait import until
 
-QUESTIONS = 7
+QUESTIONS = 13
+GOLDEN = 0.618
+"""Of a period from one question to the next, so that they meet all its moments alike."""
 BACK_TIMEOUT_S = 5.0
 
 
@@ -36,7 +40,9 @@ class Starve:
         self.witness = Witness(probe="ms that a status question took: before, during, after")
         self._setting = setting
         self._node = node
+        self._period_s = period_ms / 1000
         self._still_s = share * period_ms / 1000
+        self._waits_s = share * self._still_s / 2
         self._runs_s = (1 - share) * period_ms / 1000
         self._cycle: asyncio.Task[None] | None = None
 
@@ -56,7 +62,7 @@ class Starve:
         """See how long questions take now."""
         self.witness.during = await self._ask_ms()
         longer = self.witness.during - (self.witness.before or 0.0)
-        self.witness.effective = longer >= self._still_s * 1000 / 2
+        self.witness.effective = longer >= self._waits_s * 1000 / 2
 
     async def undo(self) -> None:
         """Let it go on for good; it must have been at it until now."""
@@ -87,7 +93,8 @@ class Starve:
             begun = now()
             await self._setting.probe.ask(self._node)
             took.append((now() - begun) / 1e6)
-        return median(took)
+            await asyncio.sleep(GOLDEN * self._period_s)
+        return fmean(took)
 
 
 class Descriptors:
@@ -117,17 +124,26 @@ class Descriptors:
 
     async def apply(self) -> None:
         """Set the limit to what is open."""
-        pid = machine_of(self._setting, self.kind).pid(self._node)
-        low = (open_files(pid) + self._spare, self._limits[1])
+        self._lower(machine_of(self._setting, self.kind).pid(self._node))
+
+    def _lower(self, pid: int) -> None:
+        now, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        low = (min(now, open_files(pid) + self._spare), hard)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, low)
 
     async def probe_during(self) -> None:
-        """See that new connections are not served: one may take the place of what was closed."""
+        """See that new connections are not served.
+
+        What is closed meanwhile makes room for one, so the limit follows until none is.
+        """
         pid = machine_of(self._setting, self.kind).pid(self._node)
         self.witness.during = float(open_files(pid))
 
         async def is_refused() -> bool:
-            return not (await self._setting.probe.ask(self._node)).ok
+            if not (await self._setting.probe.ask(self._node)).ok:
+                return True
+            self._lower(pid)
+            return False
 
         refused = await until(is_refused, BACK_TIMEOUT_S) if self._boot else False
         self.witness.effective = refused

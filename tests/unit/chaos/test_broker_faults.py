@@ -23,6 +23,7 @@ from chaos.nemesis.base import Fault, Setting
 from chaos.nemesis.disk import CHANGES, log_bytes
 from chaos.nemesis.journal import lift
 from chaos.nemesis.kinds import FAULTS
+from chaos.nemesis.limits import open_files
 from chaos.nemesis.runner import Nemesis
 from chaos.probe import NodeStatus
 from mutants.patches import HARNESS_BUGS
@@ -170,6 +171,33 @@ def test_starving_counts_only_if_answers_take_longer(slower_ms, counts):
     assert asyncio.run(body()) is counts
 
 
+@dataclass
+class Standing(World):
+    """Answers at once while it runs, and where it stands still once it goes on."""
+
+    def monotonic_ns(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1e9)
+
+    async def ask(self, node: str) -> NodeStatus:
+        while self.nodes[node].state == "stopped":
+            await asyncio.sleep(0.001)
+        return answer_of(self, node) or NodeStatus(node=node, t_ns=0, ok=False)
+
+
+def test_starving_shows_though_many_questions_fit_into_the_time_in_which_it_runs():
+    world = Standing()
+
+    async def body() -> bool:
+        fault = make(world, "starve", "n0", share=0.8, period_ms=150)
+        await fault.probe_before()
+        await fault.apply()
+        await fault.probe_during()
+        await fault.undo()
+        return fault.witness.effective
+
+    assert asyncio.run(body())
+
+
 def test_starving_of_a_broker_that_died_meanwhile_does_not_count():
     world = Questions(slower_ms=100)
 
@@ -219,6 +247,46 @@ def test_descriptors_count_only_if_nobody_new_was_served(sleeper, serves):
     before = resource.prlimit(sleeper, resource.RLIMIT_NOFILE)
     assert lives(world, make(world, "descriptors", "n0")) is not serves
     assert resource.prlimit(sleeper, resource.RLIMIT_NOFILE) == before
+
+
+class Closing(World):
+    """A broker that closes some files once there is a limit, and serves whoever finds one free."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        super().__init__(own_pid=child.pid)
+        self.child = child
+        self.is_told = False
+
+    async def ask(self, node: str) -> NodeStatus:
+        soft = resource.prlimit(self.own_pid, resource.RLIMIT_NOFILE)[0]
+        if soft < 64 and not self.is_told:
+            self.is_told = True
+            assert self.child.stdin is not None
+            assert self.child.stdout is not None
+            self.child.stdin.write(b"close\n")
+            self.child.stdin.flush()
+            self.child.stdout.readline()
+        if open_files(self.own_pid) >= soft:
+            return NodeStatus(node=node, t_ns=self.now, ok=False)
+        return await super().ask(node)
+
+
+def test_limit_on_descriptors_follows_what_is_closed_meanwhile():
+    program = (
+        "held = [open('/dev/null') for _ in range(5)]\n"
+        "print('up', flush=True); input()\n"
+        "for one in held: one.close()\n"
+        "print('closed', flush=True); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            world = Closing(child)
+            assert lives(world, make(world, "descriptors", "n0"))
+        finally:
+            child.kill()
 
 
 def test_journal_lifts_a_limit_on_descriptors(sleeper):
