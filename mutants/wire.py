@@ -153,6 +153,24 @@ WIRE: Final = (
         ),
     ),
     Mutant(
+        name="tls-pieces-let-down-together",
+        breaks="A peer with TLS that has read a part has all that waits for it count for nothing.",
+        source="As soon as the transport below has room, the one with TLS gives it all it has.",
+        plant=patch(
+            "ledgermq.remoting.transport.pieces:_InPieces._go_on",
+            ("while self._waiting and not self._is_paused:", "while self._waiting:"),
+        ),
+    ),
+    Mutant(
+        name="tls-closed-before-the-rest",
+        breaks="A connection with TLS that is closed does not send what waits of its answers.",
+        source="A plain transport sends what it has before it closes.",
+        plant=patch(
+            "ledgermq.remoting.transport.pieces:_InPieces._go_on",
+            ("if self._is_closing and not self._waiting:", "if self._is_closing:"),
+        ),
+    ),
+    Mutant(
         name="only-the-largest-makes-room",
         breaks="A full server closes busy connections, and no silent one of other addresses.",
         source="A /48 of IPv6 has 65,536 networks: 4,096 silent connections are of one each.",

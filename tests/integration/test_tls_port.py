@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import os
+import random
 import selectors
 import shutil
 import socket
+import threading
+import weakref
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledgermq.remoting.transport.connection import Connection
+    from ledgermq.remoting.transport.dispatch import Handler
 
 CODE = 29_999
 
@@ -66,8 +72,10 @@ async def _answer(_connection: Connection, request: RemotingCommand) -> Remoting
 
 
 @asynccontextmanager
-async def served(found: ServerTlsSettings) -> AsyncIterator[tuple[RemotingServer, int]]:
-    server = RemotingServer(name="test", handlers={CODE: _answer})
+async def served(
+    found: ServerTlsSettings, handler: Handler = _answer
+) -> AsyncIterator[tuple[RemotingServer, int]]:
+    server = RemotingServer(name="test", handlers={CODE: handler})
     server.use_tls(found.server_tls())
     port = await server.start("127.0.0.1", 0)
     try:
@@ -104,8 +112,8 @@ def test_permissive_serves_both_and_large_frames_pass(certs: Path) -> None:
     run_bounded(test())
 
 
-async def _seen_to_wait(certs: Path) -> tuple[int, bool]:
-    """Return what waits for a peer that reads nothing of 15 MB, and whether it is read from."""
+async def _seen_to_wait(certs: Path, read: int = 0) -> tuple[int, bool]:
+    """Return what waits for a peer that reads so much of 15 MB, and whether it is not read from."""
     context = trusting(certs)
     request = b"".join(encode_command(RemotingCommand(CODE, body=bytes(15_000_000))))
 
@@ -115,17 +123,21 @@ async def _seen_to_wait(certs: Path) -> tuple[int, bool]:
         return peer
 
     async with served(settings(certs)) as (server, port):
-        with await asyncio.to_thread(ask_and_not_read, port):
+        with await asyncio.to_thread(ask_and_not_read, port) as peer:
             await until(lambda: any(one.has_spoken for one in server.connections.values()))
             (one,) = server.connections.values()
             await until(lambda: not one.tasks)
             await asyncio.sleep(0.1)
+            for _ in range(0, read, 1000):
+                await asyncio.to_thread(peer.recv, 1000)
+            await asyncio.sleep(0.1)
             return one.buffered_bytes, one.slow
 
 
-def test_what_waits_for_a_peer_with_tls_is_seen(certs: Path) -> None:
+@pytest.mark.parametrize("read", [0, 2_000_000])
+def test_what_waits_for_a_peer_with_tls_is_seen(certs: Path, read: int) -> None:
     async def test() -> None:
-        waiting, is_slow = await _seen_to_wait(certs)
+        waiting, is_slow = await _seen_to_wait(certs, read)
         assert waiting > WRITE_PAUSE_BYTES
         assert is_slow
 
@@ -138,6 +150,82 @@ def test_without_pieces_it_is_not(certs: Path) -> None:
             assert await _seen_to_wait(certs) == (0, False)
 
     run_bounded(test())
+
+
+def test_without_one_after_the_other_it_is_not_once_a_part_was_read(certs: Path) -> None:
+    async def test() -> None:
+        with planted(BY_TESTS["tls-pieces-let-down-together"]):
+            assert await _seen_to_wait(certs, read=2_000_000) == (0, False)
+
+    run_bounded(test())
+
+
+async def _read_of_a_closed_one(certs: Path, sent: bytes) -> bytes:
+    """Return what a peer with TLS reads that begins to once all was written, and closed."""
+
+    async def serve(connection: Connection, _request: RemotingCommand) -> None:
+        rest = memoryview(sent)
+        for size in itertools.cycle([1, 300, 70_000, 5_000, 1_000_000]):
+            connection.write(rest[:size])
+            rest = rest[size:]
+            if not rest:
+                break
+        connection.close("all is written")
+
+    def ask(port: int) -> bytes:
+        with trusting(certs).wrap_socket(socket.create_connection(("127.0.0.1", port))) as peer:
+            peer.sendall(b"".join(encode_command(RemotingCommand(CODE))))
+            is_closed.wait()
+            return b"".join(iter(lambda: peer.recv(1 << 16), b""))
+
+    is_closed = threading.Event()
+    async with served(settings(certs), serve) as (server, port):
+        asked = asyncio.ensure_future(asyncio.to_thread(ask, port))
+        await until(lambda: any(one.has_spoken for one in server.connections.values()))
+        (one,) = server.connections.values()
+        await until(lambda: one.closed)
+        is_closed.set()
+        return await asked
+
+
+SENT = random.Random(1).randbytes(12_000_000)
+
+
+def test_what_waits_above_tls_comes_in_order_and_before_the_end(certs: Path) -> None:
+    async def test() -> None:
+        assert await _read_of_a_closed_one(certs, SENT) == SENT
+
+    run_bounded(test())
+
+
+def test_without_that_a_close_cuts_it_off(certs: Path) -> None:
+    async def test() -> None:
+        with planted(BY_TESTS["tls-closed-before-the-rest"]):
+            assert len(await _read_of_a_closed_one(certs, SENT)) < len(SENT)
+
+    run_bounded(test())
+
+
+def test_a_connection_with_tls_that_is_gone_takes_no_memory(certs: Path) -> None:
+    known: list[weakref.ref[asyncio.Event]] = []
+
+    async def serve(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        connection.state["attached"] = attached = asyncio.Event()
+        known.append(weakref.ref(attached))
+        return make_response(request, 0, body=request.body)
+
+    async def test() -> None:
+        async with served(settings(certs), serve) as (server, port):
+            assert await ask(port, trusting(certs))
+            await until(lambda: not server.connections)
+        await asyncio.sleep(0)
+        assert known[0]() is None
+
+    gc.disable()
+    try:
+        run_bounded(test())
+    finally:
+        gc.enable()
 
 
 def test_enforcing_serves_nobody_without_tls(certs: Path) -> None:

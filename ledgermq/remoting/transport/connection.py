@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn the addresses and set the write limits."""
-        self._transport = transport = counted(transport)
+        self._transport = transport = counted(transport, self)
         self.closed = False
         self.remote = (transport.get_extra_info("peername") or _NO_ADDRESS)[:2]
         self.local = (transport.get_extra_info("sockname") or _NO_ADDRESS)[:2]
