@@ -245,12 +245,15 @@ class StatsProcessor:
             if entry is None or (ordered and not entry.config.order):
                 yield None
             elif self._tables.groups.get(group) is not None:
-                yield from self._part_of_all(group, topic, entry.read_queues)
+                # As in RocketMQ, though of one group (208) queues are those that may be read.
+                yield from self._part_of_all(group, topic, entry.write_queues)
 
     def _part_of_all(self, group: str, topic: str, queues: int) -> Iterator[tuple[str, int, bytes]]:
         """Return the text of a topic of a group in the body of 317, and a comma; by queue."""
         empty = encode_body(self._stats_of(group, [topic], ()))
         begin, end = empty[: -len(_END)], _END + b","
+        if not queues:
+            yield group, 0, empty + b","
         for queue_id in range(queues):
             _, behind, text = self._row(group, topic, queue_id)
             head = b"," if queue_id else begin

@@ -231,6 +231,14 @@ def test_all_groups_or_those_of_ordered_topics(bench: Bench) -> None:
     assert topics("true") == (1, 10)
 
 
+@pytest.mark.parametrize("written", [0, 2])
+def test_all_groups_show_queues_that_are_written_to(bench: Bench, written: int) -> None:
+    config = TopicConfig(topic_name="T", read_queue_nums=0, write_queue_nums=written)
+    bench.apply(StateKind.TOPIC, TopicChange(config, 2))
+    body = loads(run(bench.stats.handle_all_groups(None, request(317, isOrder="false"))).body)
+    assert [len(one["offsetTable"]) for one in body["consumeStatsList"][0]["g"]] == [written, 2]
+
+
 def test_groups_far_beyond_the_ends_leave_the_sum_a_long(bench: Bench) -> None:
     """RocketMQ's tools cannot read the body otherwise: NumberFormatException."""
     for queue_id in range(2):
