@@ -69,6 +69,7 @@ def asked(command: RemotingCommand) -> dict[str, Any]:
     """Return a request of a server to a client, likewise."""
     fields = {**_fields(command), "jstackEnable": "..."}
     fields.pop("unknown", None)  # RocketMQ passes on what it does not know
+    fields.pop("isForce", None)  # and tells clients that it is false, whatever a tool has said
     if "properties" in fields:
         fields["properties"] = sorted(re.findall("(\\w+)\x01", fields["properties"]))
     body = _records(command.body) if command.code in {39, 309} else _plain(command.body)

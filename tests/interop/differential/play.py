@@ -103,6 +103,7 @@ class Play:
         why = reason(found)
         if why is not None:
             self.known[why] += 1
+            self.say(f"known, {why}: {found.described()}")
             return
         self.found.append(found)
         self.say(f"DIFFERS {found.described()}")
