@@ -81,6 +81,8 @@ def record(message: MessageExt) -> dict[str, Any]:
     names = {
         name: value for name, value in message.property_map().items() if not _is_made(name, value)
     }
+    if names.get("REAL_TOPIC", "").startswith("%RETRY%"):
+        names.pop("REAL_QID", None)  # drawn by the broker, where a group has several
     return {
         "topic": message.topic, "queue": message.queue_id, "offset": message.queue_offset,
         "flag": message.flag, "sysFlag": message.sys_flag, "born": message.born_timestamp,

@@ -88,7 +88,7 @@ RULES: Final = (
         "system topics are in the table of topics",
         lambda found: (
             str(found.step.fields.get("topic")) in SYSTEM_TOPICS
-            and (_codes(found)[0] == NO_TOPIC or found.step.code == 208)
+            and (_codes(found)[0] == NO_TOPIC or found.step.code in {208, 308})
         ),
     ),
     Rule("a field that is missing or unreadable is refused", _is_spoilt),
@@ -153,11 +153,13 @@ RULES: Final = (
         lambda found: found.step.code in {324, 325} and _codes(found) == (1, 1),
     ),
     Rule(
-        "an expression that is wrong is refused; RocketMQ hands out all messages",
+        "an expression that is wrong is refused; RocketMQ takes all messages, or the one before",
         lambda found: (
             _may_be_wrong(found.step)
             and (
-                _codes(found)[1] == PARSE_FAILED or _says(found, 1, "consumer to filter message by")
+                _codes(found)[1] == PARSE_FAILED
+                or _says(found, 1, "consumer to filter message by")
+                or _says(found, 1, "Your expression may be wrong")
             )
         ),
     ),
