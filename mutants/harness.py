@@ -402,4 +402,19 @@ HARNESS: Final = (
         source="Its end was no row of the run's unexpected ones.",
         plant=patch("chaos.nemesis.shimmed:Shimmed.probe_after", ("may_end=False", "may_end=True")),
     ),
+    Mutant(
+        name="half-applied-is-left-on",
+        breaks="A fault that failed amid being applied stays in force until the end of the run.",
+        source="A broker whose kill had failed was down for the rest of the run.",
+        plant=patch(
+            "chaos.nemesis.runner:Nemesis._give_up",
+            ("record.t_on0 is None or", "True or"),
+        ),
+    ),
+    Mutant(
+        name="half-applied-never-was",
+        breaks="A fault that failed amid being applied counts as one that never was in force.",
+        source="A clock that was moved all the same made delayed messages early (A56).",
+        plant=patch("chaos.checker.model:_was_on", ("not in IDLE", "not in {*IDLE, FAILED}")),
+    ),
 )

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from chaos.catalogue.contracts import PAIR, QUORUM, copies
 from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
-from spark.context import Context, Fault
+from spark.context import HALF_APPLIED, Context, Fault
 from spark.facts import NO_BOUND
 from spark.history import few_rows
 
@@ -70,7 +70,7 @@ def _away(context: Context, node: str, names: frozenset[str]) -> list[Away]:
         (fault.on + slack, fault.lifting - slack, node, not gets_nothing(fault.kind))
         for fault in context.faults
         if fault.on is not None and fault.lifting is not None
-        if node in fault.targets and _keeps_away(fault, names)
+        if node in fault.targets and fault.status != HALF_APPLIED and _keeps_away(fault, names)
         if not any(_may_undo(other, fault, node) for other in context.begun)
     ]
 

@@ -24,6 +24,8 @@ POLLED: Final = ("consumer", "generation", "t_fetch_inv")
 """What says of a delivery who polled it, and when."""
 CALLED: Final = ("consumer", "op_id", "t_proc_begin", "t_proc_end")
 """What says of a delivery in which call a listener had it."""
+HALF_APPLIED: Final = "failed"
+"""The status of a fault that began and failed: some of it may have been in force."""
 FAR: Final = 1 << 62  # in the place of the end of a fault that was never lifted
 IN_MEMORY_ROWS: Final = 20_000_000
 
@@ -106,7 +108,10 @@ class Context:
 
     @property
     def faults(self) -> list[Fault]:
-        """Faults that a witness saw take effect: no other excuses anything."""
+        """Faults that a witness saw take effect: no other excuses anything.
+
+        And those that failed half applied, of which nobody knows: A48 says so.
+        """
         return [fault for fault in self.noted_faults if fault.effective]
 
     @property
@@ -388,17 +393,19 @@ def _read_faults(context: Context) -> None:
         return
     for row in context.table("faults").collect():
         start = row.t_on0 if row.t_on0 is not None else row.t_on1
-        if start is None or row.status in {"planned", "skipped", "failed"}:
+        if start is None or row.status in {"planned", "skipped"}:
             continue
         witness = row.witness
+        seen = witness is not None and witness.effective
+        over = row.t_off1 if row.t_off1 is not None else row.t_off0
         context.noted_faults.append(
             Fault(
                 fault_id=row.fault_id,
                 kind=row.kind,
                 targets=tuple(row.targets or ()),
                 start=start,
-                end=row.t_off1 if row.t_off1 is not None else row.t_off0,
-                effective=bool(witness is not None and witness.effective),
+                end=None if row.status == "heal_failed" else over,
+                effective=bool(seen or row.status == HALF_APPLIED),
                 status=row.status or "",
                 on=row.t_on1,
                 lifting=_lifting(row),

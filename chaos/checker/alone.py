@@ -15,7 +15,7 @@ from typing import Final
 
 from chaos.catalogue.contracts import PAIR, QUORUM
 from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
-from chaos.checker.model import History, Row, span_of
+from chaos.checker.model import History, Row, is_half_applied, span_of
 
 NEVER: Final = 1 << 62
 PAIR_SIZE: Final = 2
@@ -61,7 +61,8 @@ def _away(
     lifted = fault["t_off0"]
     if lifted is None and fault["t_off1"] is None and fault["status"] == "active":
         lifted = NEVER
-    if fault["t_on1"] is None or lifted is None or not (is_cut or gets_nothing(fault["kind"])):
+    keeps = is_cut or gets_nothing(fault["kind"])
+    if fault["t_on1"] is None or lifted is None or is_half_applied(fault) or not keeps:
         return
     # Faults were widened, to excuse more; by the clock of whoever sent they were in force for less.
     begin, end = fault["t_on1"] + history.clock_tolerance_ns, lifted - history.clock_tolerance_ns

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from chaos.catalogue.checks import INFO
-from chaos.checker.model import IDLE, UNKNOWN, VALID, History, Result, Row, undecided
+from chaos.checker.model import (
+    FAILED,
+    IDLE,
+    NOT_LIFTED,
+    UNKNOWN,
+    VALID,
+    History,
+    Result,
+    Row,
+    is_half_applied,
+    undecided,
+)
 
 SENDS_PER_PHASE_MIN = 10
 
@@ -196,9 +207,11 @@ def _not_lifted(fault: Row) -> str:
         any(fault.get(f"t_{when}{end}") is not None for end in (0, 1)) for when in ("on", "off")
     )
     acted = status is not None or bool((fault.get("witness") or {}).get("effective"))
-    if status == "heal_failed":
+    if status == NOT_LIFTED:
         return f"{name} could not be lifted"
-    if status in IDLE:
+    if is_half_applied(fault):
+        return f"{name} failed half applied, and nobody knows what it did"
+    if status in IDLE or status == FAILED:
         return ""
     if status == "active":
         return f"{name} was never lifted"

@@ -20,8 +20,11 @@ Holder = tuple[str, str]
 """Group and node of a log."""
 Place = tuple[str, int, int, int]
 """Topic, epoch, queue, offset."""
-IDLE = frozenset({"planned", "skipped", "failed"})
+IDLE = frozenset({"planned", "skipped"})
 """What the status of a fault is that never was in force."""
+FAILED = "failed"
+"""What it is if it could not be applied: as a whole, or not at all."""
+NOT_LIFTED = "heal_failed"
 NEVER = 1 << 62
 
 
@@ -245,7 +248,9 @@ class History:
     def witnessed(self) -> list[Row]:
         """Faults that were on at some time and that a witness saw take effect.
 
-        Whatever a check excuses by a fault it asks for here: all others excuse nothing.
+        Whatever a check excuses by a fault it asks for here: all others excuse nothing. Those that
+        failed half applied are among them: nobody saw what they did, and the verdict is unknown by
+        them (A48), so that nothing is accused of what they may have done.
         """
         return [fault for fault in self.faults if _took_effect(fault)]
 
@@ -286,9 +291,9 @@ class History:
 
 
 def _took_effect(fault: Row) -> bool:
-    """Tell whether a fault was on at some time, and a witness saw what it did."""
+    """Tell whether a fault was on at some time, and a witness saw what it did, or nobody can."""
     is_seen = bool((fault.get("witness") or {}).get("effective"))
-    return is_seen and _was_on(fault)
+    return (is_seen or is_half_applied(fault)) and _was_on(fault)
 
 
 def _was_on(fault: Row) -> bool:
@@ -296,11 +301,18 @@ def _was_on(fault: Row) -> bool:
     return has_begun and fault["status"] not in IDLE
 
 
+def is_half_applied(fault: Row) -> bool:
+    """Tell whether a fault failed once it had begun: some of it may have been in force."""
+    return fault["status"] == FAILED and _was_on(fault)
+
+
 def span_of(fault: Row) -> Span:
-    """Return when a fault was in force."""
+    """Return when a fault was in force; one that could not be lifted, until the end of the run."""
     begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
     end = fault.get("t_off0") if fault.get("t_off1") is None else fault["t_off1"]
-    return Span(fault["kind"], fault["targets"] or (), begin, end)
+    return Span(
+        fault["kind"], fault["targets"] or (), begin, None if fault["status"] == NOT_LIFTED else end
+    )
 
 
 def lacking(table: str, rows: Sequence[Row], *columns: str) -> str:

@@ -22,6 +22,7 @@ from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.disk import log_bytes
 from chaos.nemesis.process import Kill
 from chaos.nemesis.restarts import machine_of
+from chaos.nemesis.wait import every
 from chaos.shim.unsynced import Loss, lose_power
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class PowerLoss:
             if slow_us:
                 control.command(sync_us=slow_us)
         await asyncio.sleep(float(self._parameters["noted_ms"]) / 1000)
-        await asyncio.gather(*(kill.apply() for kill in self._kills))
+        await every(kill.apply() for kill in self._kills)
         if len(self.targets) == 1:
             self.witness.only_there = await count_alone(self._setting.cluster, self.targets[0])
         self.witness.before = float(sum(map(log_bytes, self._roots.values())))
@@ -99,7 +100,7 @@ class PowerLoss:
 
     async def undo(self) -> None:
         """Start them again."""
-        await asyncio.gather(*(kill.undo() for kill in self._kills))
+        await every(kill.undo() for kill in self._kills)
 
     async def probe_after(self) -> None:
         """Wait for the first answers of the new boots."""

@@ -15,7 +15,7 @@ from typing import Any
 from chaos.backends.base import ClusterFailed, Machine
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.process import Kill
-from chaos.nemesis.wait import until
+from chaos.nemesis.wait import every, until
 
 HEALTHY_TIMEOUT_S = 20.0
 PROBE = "brokers that answered: before, while it was on, in another boot"
@@ -77,7 +77,7 @@ class RestartAll(_Several):
 
     async def apply(self) -> None:
         """Kill all, and wait until they are gone."""
-        await asyncio.gather(*(one.apply() for one in self._each))
+        await every(one.apply() for one in self._each)
 
     async def probe_during(self) -> None:
         """See that there is no process and no answer."""
@@ -86,7 +86,7 @@ class RestartAll(_Several):
 
     async def undo(self) -> None:
         """Start them again."""
-        await asyncio.gather(*(one.undo() for one in self._each))
+        await every(one.undo() for one in self._each)
 
     async def probe_after(self) -> None:
         """Wait for the first answers of the new boots."""

@@ -14,7 +14,7 @@ from chaos.catalogue.kinds import FaultSpec
 from chaos.generator import Op, Stream
 from chaos.interpreter import Completion
 from chaos.nemesis.base import Fault, FaultRecord, Setting
-from chaos.nemesis.journal import UndoJournal
+from chaos.nemesis.journal import UndoJournal, lift
 from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.wait import until
 from chaos.record import Recorder
@@ -22,6 +22,8 @@ from chaos.record import Recorder
 Notice = Callable[[str], None]
 HEALTHY_TIMEOUT_S = 20.0
 LOOKS = 3
+HIT_PROCESSES = frozenset({"restart", "resume"})
+"""How faults are lifted that take a process that runs."""
 
 
 class Nemesis:
@@ -110,6 +112,7 @@ class Nemesis:
         try:
             await fault.probe_before()
             record.targets = fault.targets  # some are chosen by what was seen
+            self._see_they_run(fault)
             self._journal.will_apply(record.fault_id, fault.undo_entry())
             record.t_on0 = now()
             await fault.apply()
@@ -120,9 +123,36 @@ class Nemesis:
             self._notice(f"{record.kind} {' - '.join(fault.targets)}")
             await fault.probe_during()
         except Exception as error:  # noqa: BLE001 - what nobody foresaw has failed, too
-            return self._end(record, "failed", _told(error))
+            return await self._give_up(record, fault, _told(error))
         self._save(record)
         return "active"
+
+    def _see_they_run(self, fault: Fault) -> None:
+        """Look whether brokers run that are to be ended or frozen. Errors: ClusterFailed if not.
+
+        Another fault has ended them: there is nothing to apply, and nothing of this one to lift.
+        """
+        cluster = self._setting.cluster
+        if fault.undo_entry()["do"] in HIT_PROCESSES:
+            down = [node for node in fault.targets if cluster.state(node) == "gone"]
+            if down:
+                raise ClusterFailed(f"{' and '.join(down)} is not running")
+
+    async def _give_up(self, record: FaultRecord, fault: Fault, why: str) -> str:
+        """End a fault that failed. What of it may have begun is lifted at once.
+
+        It stays in the journal: what is under way still is lifted once more in the end.
+        """
+        if record.t_on0 is None or record.fault_id in self.active:  # its own step lifts it
+            return self._end(record, "failed", why)
+        now = self._setting.clock.monotonic_ns
+        try:
+            record.t_off0 = now()
+            await lift(self._setting.cluster, fault.undo_entry())
+            record.t_off1 = now()
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._end(record, "heal_failed", f"{why}; {_told(error)}")
+        return self._end(record, "failed", why)
 
     async def stop(self, name: str) -> str:
         """Lift a fault that is active."""

@@ -117,8 +117,12 @@ class Shape(LinkFault):
         said = self._proof.column.replace("_", " ")
         self.witness.probe = f"on the links: bytes before, {said}, bytes after"
 
+    async def probe_before(self) -> None:
+        """See that links can do it. Errors: ClusterFailed where they know no such thing."""
+        self._shaped()
+
     async def apply(self) -> None:
-        """Give the proxy its command. Errors: ClusterFailed where links know no such thing."""
+        """Give the proxy its command."""
         self._at_on = await self._setting.cluster.links.counters()
         self.witness.before = float(self.sum(self._at_on, "bytes"))
         self._on_ns = self._setting.clock.monotonic_ns()

@@ -97,23 +97,23 @@ class Shimmed:
         return {"do": "unshim", "node": self._node}
 
     async def probe_before(self) -> None:
-        """Read the count. Errors: ClusterFailed where no library is in the process, and why."""
+        """Read the count. Errors: ClusterFailed where no library is in the process, and why.
+
+        And where another fault has given a command like it: the end of one would be that of both.
+        """
         self._control = machine_of(self._setting, self.kind).shim(self._node)
         self.witness.before = float(self._control.count(self._column))
-
-    async def apply(self) -> None:
-        """Give the command. Errors: ClusterFailed where another fault has given one like it.
-
-        The end of either would be the end of both.
-        """
-        assert self._control is not None
         commands = self._how.commands(self._parameters)
         others = [name for name in commands if self._control.commanded(name)]
         if others:
             raise ClusterFailed(f"{self._node}: another fault that is on has {', '.join(others)}")
+
+    async def apply(self) -> None:
+        """Give the command."""
+        assert self._control is not None
         if self._how.ends:
             machine_of(self._setting, self.kind).expect_exit(self._node)
-        self._control.command(**commands)
+        self._control.command(**self._how.commands(self._parameters))
 
     async def probe_during(self) -> None:
         """Wait until the library has counted something."""

@@ -108,8 +108,11 @@ def _stays(fault: Row) -> str:
     begun = fault.t_on0 is not None or fault.t_on1 is not None
     over = fault.t_off0 is not None or fault.t_off1 is not None
     effective = fault.witness is not None and bool(fault.witness.effective)
-    if fault.status in {"planned", "skipped", "failed"}:
+    if fault.status in {"planned", "skipped"}:
         return ""
+    if fault.status == "failed":
+        half = f"fault {fault.fault_id} failed half applied, and nobody knows what it did"
+        return half if begun else ""
     if fault.status == "heal_failed":
         return f"fault {fault.fault_id} could not be lifted"
     if fault.status == "active":

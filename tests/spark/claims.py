@@ -34,6 +34,32 @@ def never_asked_though_quiet_when_due(run: HistoryBuilder, messages: list[Messag
     kind.deliver(kind.send())
 
 
+def early_by_a_clock_half_moved(kind: Kind) -> None:
+    """The fault that was to move a wall clock failed amid it: nobody knows whether it did."""
+    early(kind)
+    begin = min(row["t_inv"] for row in kind.run.tables["sends"])
+    kind.run.fault("clock_jump", ["n0"], begin, kind.run.clock, effective=False)
+    kind.run.tables["faults"][-1].update(status="failed", t_on1=None)
+
+
+def never_asked_by_who_still_stands(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A broker was to go on, and could not be made to: it stands still to the end."""
+    never_asked_though_quiet_when_due(run, messages)
+    run.tables["faults"][-1].update(status="heal_failed", t_off1=None)
+
+
+def alone_by_a_fault_that_failed(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Two of three were to be frozen, and nobody knows whether they were: it accuses nobody."""
+    for node in run.nodes[1:]:
+        run.fault("pause", [node], messages[2].t - MS, messages[-2].t)
+        run.tables["faults"][-1]["status"] = "failed"
+
+
+HALF_APPLIED = (
+    "early by a clock half moved", "not asked by who still stands", "alone by a fault that failed",
+)  # fmt: skip
+
+
 def gone_from_two_cut_logs(run: HistoryBuilder, messages: list[Message]) -> None:
     """All logs have lost their first entries; what two of them lack lies far behind those."""
     run.first_index = dict.fromkeys(run.nodes, 3)
@@ -79,6 +105,9 @@ CLAIM_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
         "A26", "invalid", of(failing, too_soon_by_the_clock_of_another),
     ),
     "early before a clock moved": ("A56", "invalid", of(waiting, early_before_a_clock_moved)),
+    "early by a clock half moved": ("A48", "unknown", of(waiting, early_by_a_clock_half_moved)),
+    "not asked by who still stands": ("A48", "unknown", never_asked_by_who_still_stands),
+    "alone by a fault that failed": ("A48", "unknown", alone_by_a_fault_that_failed),
     "gone from two cut logs": ("A35", "invalid", gone_from_two_cut_logs),
     "on one log of three": ("A35", "invalid", on_one_log_of_three),
 }  # fmt: skip

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.spark import foreign
-from tests.spark.claims import CLAIM_VIOLATIONS
+from tests.spark.claims import CLAIM_VIOLATIONS, HALF_APPLIED
 from tests.spark.excused import EXCUSE_VIOLATIONS
 from tests.spark.foreign import column
 from tests.spark.generate import (
@@ -361,7 +361,10 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "excuses": tuple(EXCUSE_VIOLATIONS),
     "logs": tuple(LOG_VIOLATIONS),
     # The clock that is moved last would explain what comes early later.
-    "claims": tuple(name for name in CLAIM_VIOLATIONS if name != "on one log of three"),
+    "claims": tuple(
+        name for name in CLAIM_VIOLATIONS if name not in {"on one log of three", *HALF_APPLIED}
+    ),
+    "half applied": HALF_APPLIED,
     "a single log": ("on one log of three",),
 }  # fmt: skip
 

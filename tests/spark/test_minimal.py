@@ -18,6 +18,7 @@ from chaos.verdict import COMPLAINTS
 from spark import job
 from spark.history import open_history
 from spark.job import CHECKS
+from tests.spark.claims import HALF_APPLIED
 from tests.spark.kinds import (
     LACKING,
     LACKING_TOGETHER,
@@ -101,6 +102,18 @@ def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(session, tm
 def test_nobody_is_accused_of_what_other_brokers_may_have_got(session, tmp_path):
     report = report_of(session, write_minimal(away_at_most, tmp_path), tmp_path, only=["A38"])
     assert alarms(report) == {}
+
+
+def test_what_a_fault_half_applied_may_have_done_accuses_nobody(session, tmp_path):
+    """In process each is asked alone (`tests/unit/chaos/test_minimal`)."""
+    run = write_together(HALF_APPLIED, tmp_path)
+    found = {
+        r.check: r for r in report_of(session, run, tmp_path, ["A23", "A38", "A48", "A56"]).results
+    }
+    other = check_history(load_history(run)).results
+    assert {check for check, r in found.items() if r.verdict not in QUIET} == {"A48"}
+    assert found["A48"].count == other["A48"].count == 4
+    assert found["A48"].summary == other["A48"].summary
 
 
 def test_what_checks_need_and_the_history_lacks_is_named_by_each(session, tmp_path):

@@ -16,8 +16,11 @@ from chaos.generator import Op, Stream
 from chaos.nemesis.journal import UndoJournal, heal_all, pending
 from chaos.nemesis.limits import Descriptors, Starve
 from chaos.nemesis.runner import Nemesis
+from chaos.nemesis.wait import every
 from chaos.record import Recorder, read_recording
 from chaos.run import _put_down
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.unit.chaos.world import World, setting_of
 
 NAME = "1-kill"
@@ -44,7 +47,7 @@ class Failing(World):
         await super().restart(node)
 
     def _maybe_raise(self, name):
-        if name == self.raising:
+        if name in self.raising.split():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -86,14 +89,55 @@ def test_fault_that_fails_before_it_is_applied_leaves_nothing_to_lift(run):
     assert pending(run.path) == {}
 
 
-def test_fault_that_fails_while_it_is_applied_is_told_and_lifted_in_the_end(run):
+def test_fault_that_fails_half_applied_is_told_and_lifted_at_once(run):
     run.world.raise_in("kill")
-    assert run.start().startswith("failed")
+    assert run.start() == "failed: OSError: [Errno 5] Input/output error"
+    assert run.world.state("n0") == "running"
     run.nemesis.close_plan()
-    assert run.last["status"] == "failed"
-    assert run.world.state("n0") == "gone"
+    told = run.last
+    assert (told["status"], told["t_on1"]) == ("failed", None)
+    assert told["t_on0"] <= told["t_off0"] <= told["t_off1"]
+    run.world.nodes["n0"].state = "gone"  # by what was under way still
     assert asyncio.run(heal_all(run.world, run.path)) == []
     assert run.world.state("n0") == "running"
+
+
+def test_fault_that_is_left_half_applied_is_seen(run):
+    run.world.raise_in("kill")
+    with planted(HARNESS_BUGS["half-applied-is-left-on"]):
+        run.start()
+    assert run.world.state("n0") == "gone"
+
+
+def test_fault_that_fails_half_applied_and_cannot_be_lifted_is_told_as_such(run):
+    run.world.raise_in("kill restart")
+    eio = "OSError: [Errno 5] Input/output error"
+    assert run.start() == f"heal_failed: {eio}; {eio}"
+    assert (run.last["status"], run.last["t_off1"]) == ("heal_failed", None)
+    assert list(pending(run.path)) == [NAME]
+
+
+def test_broker_that_is_down_already_is_left_to_whose_it_is(run):
+    run.world.nodes["n0"].state = "gone"
+    assert run.start() == "failed: n0 is not running"
+    assert (run.last["t_on0"], run.world.state("n0")) == (None, "gone")
+
+
+def test_no_kill_is_under_way_still_when_faults_of_several_have_failed():
+    ended = []
+
+    async def kill(name, seconds):
+        await asyncio.sleep(seconds)
+        ended.append(name)
+        if not seconds:
+            raise ClusterFailed("it is not there")
+
+    async def body():
+        with pytest.raises(ClusterFailed, match="it is not there"):
+            await every([kill("n0", 0), kill("n1", 0.05)])
+
+    asyncio.run(body())
+    assert ended == ["n0", "n1"]
 
 
 def test_fault_that_could_not_be_lifted_is_told_and_lifted_in_the_end(run):

@@ -112,6 +112,13 @@ def test_an_excuse_that_is_too_broad_is_found_out(name, bug, tmp_path):
         assert alarms(check_history(load_history(tmp_path / "run"))) == {}
 
 
+def test_fault_half_applied_that_counts_as_none_is_found_out(tmp_path):
+    history = load_history(write_minimal(VIOLATIONS["early by a clock half moved"][2], tmp_path))
+    assert alarms(check_history(history)) == {"A48": "unknown"}
+    with planted(HARNESS_BUGS["half-applied-never-was"]):
+        assert alarms(check_history(load_history(tmp_path / "run"))) == {"A56": "invalid"}
+
+
 def test_files_of_a_table_are_read_wherever_they_lie(tmp_path):
     run = write_minimal(VIOLATIONS["lost"][2], tmp_path)
     number = len(load_history(run).sends)

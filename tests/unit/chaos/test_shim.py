@@ -330,9 +330,8 @@ def test_fault_whose_end_would_end_another_one_is_refused(tmp_path, first, other
     asyncio.run(on.apply())
     before = world.shim("n0").path.read_bytes()
     fault = make(world, other, **({"of": "write"} if other == "eio" else {}))
-    asyncio.run(fault.probe_before())
     with pytest.raises(ClusterFailed, match="n0: another fault that is on has "):
-        asyncio.run(fault.apply())
+        asyncio.run(fault.probe_before())
     assert world.shim("n0").path.read_bytes() == before
     assert world.expected == set()
 
