@@ -20,12 +20,14 @@ TIMEOUTS_S: Final[Mapping[str, float]] = {
 """What holds may be relative to, in seconds: how often a leader is heard, after how long without at
 most somebody stands for election, when a disk counts as hung, how long a send is tried."""
 SECONDS_MAX: Final = 3_600.0
+MAIN_MAX_S: Final = 86_400.0
+"""The main phase, and what comes at a second of it: a run of many rounds is written down, too."""
 ENTRIES_MAX: Final = 200
 ROUNDS_MAX: Final = 200
 CONDITIONS: Final = ("healthy", "acks", "leader_changed")
 STEPS: Final = ("look", "start", "stop", "switch", "await")
 AWAITED: Final = ("leader", "acks", "healthy", "at", "time")
-STEPS_MAX: Final = 1_000
+STEPS_MAX: Final = 5_000
 CLIENTS_MAX: Final = 16
 _SETTINGS_MAX: Final = 50
 
@@ -265,7 +267,9 @@ def _workload(reader: _Reader, node: Node) -> dict[str, Any]:
 
 def _phases(reader: _Reader, node: Node) -> dict[str, Any]:
     found = reader.table(node, ("warmup", "baseline", "main", "quiesce", "drain"))
-    return {"phases": {name: reader.seconds(value) for name, value in found.items()}}
+    high = {"main": MAIN_MAX_S}
+    phases = {n: reader.seconds(value, high.get(n, SECONDS_MAX)) for n, value in found.items()}
+    return {"phases": phases}
 
 
 def _timeline(reader: _Reader, node: Node) -> dict[str, Any]:
@@ -301,13 +305,15 @@ def _entry(reader: _Reader, node: Node) -> Entry:
 def _steps(reader: _Reader, node: Node) -> dict[str, Any]:
     """``- {do: start, name: 1-kill, kind: kill, target: leader, after: 0.5}``, and so on."""
     steps: list[Step] = []
+    started: set[str] = set()
     for item in reader.items(node, STEPS_MAX):
-        steps.append(_step(reader, item))
-        started = [step.name for step in steps if step.do == "start"]
-        if steps[-1].do == "stop" and steps[-1].name not in started:
-            raise reader.wrong(item.line, f"{steps[-1].name!r} was not started", "start it before")
-        if len(set(started)) < len(started):
-            raise reader.wrong(item.line, f"{started[-1]!r} is started twice", "name it otherwise")
+        step = _step(reader, item)
+        if step.do == "stop" and step.name not in started:
+            raise reader.wrong(item.line, f"{step.name!r} was not started", "start it before")
+        if step.do == "start" and step.name in started:
+            raise reader.wrong(item.line, f"{step.name!r} is started twice", "name it otherwise")
+        started |= {step.name} if step.do == "start" else set()
+        steps.append(step)
     return {"steps": tuple(steps)}
 
 
@@ -318,13 +324,15 @@ def _step(reader: _Reader, node: Node) -> Step:
     needed = {"start": ("name", "kind"), "stop": ("name",), "switch": ("target",)}
     reader.table(node, known, needed.get(do, ("what",) if do == "await" else ()))
     made: dict[str, Any] = {}
-    for name, field_name in (("after", "after_s"), ("within", "within_s")):
-        if name in found:
-            made[field_name] = reader.seconds(found[name])
     if "name" in found:
         made["name"] = reader.text(found["name"])
     if "what" in found:
         made["what"] = reader.one_of(found["what"], ("now",) if do == "look" else AWAITED)
+    if "after" in found:
+        made["after_s"] = reader.seconds(found["after"])
+    if "within" in found:
+        high = MAIN_MAX_S if made.get("what") == "at" else SECONDS_MAX
+        made["within_s"] = reader.seconds(found["within"], high)
     if do == "start":
         given = reader.table(found["with"], tuple(FAULTS[kind].parameters)) if (
             (kind := reader.text(found["kind"])) in FAULTS and "with" in found

@@ -20,6 +20,7 @@ from chaos.scenarios.library import find, shipped
 from chaos.scenarios.modes import in_mode
 from chaos.scenarios.repeat import ROUNDS_MAX, repeated
 from chaos.scenarios.schema import TIMEOUTS_S, WrongScenario, load, parse
+from chaos.scenarios.write import text_of
 from chaos.show import coverage_table
 from tests.architecture.test_catalogues import shown
 from tests.architecture.tree import ROOT
@@ -369,6 +370,34 @@ def test_a_second_of_the_main_phase_counts_from_its_round():
     found = expand(repeated(parse(text, "x.yaml"), 2), 1)
     times = [step.within_s for step in found.timeline if step.what == "at"]
     assert times == [2.0, 12.0]
+
+
+STEPPED = """name: x
+hunts: y
+steps:
+- {do: start, name: 1-kill, kind: kill, target: leader}
+- {do: stop, name: 1-kill, after: 2}
+- {do: await, what: at, within: 30}
+- {do: start, name: 2.1-kill, kind: kill, target: leader}
+- {do: stop, name: 2.1-kill, after: 3}
+"""
+"""As `chaos.scenarios.write` writes them: a fault of the second entry is called so."""
+
+
+def test_steps_come_again_at_their_second_under_names_of_their_own():
+    found = expand(repeated(parse(STEPPED, "x.yaml"), 3), 1)
+    started = [step.name for step in found.timeline if step.do == "start"]
+    assert started == ["1-kill", "2.1-kill", "2..1-kill", "2..2.1-kill", "3..1-kill", "3..2.1-kill"]
+    assert [step.within_s for step in found.timeline if step.what == "at"] == [30.0, 68.0, 106.0]
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_most_rounds_of_a_file_can_be_written_down(name):
+    """So a run of them that is INVALID can be shrunk."""
+    plan = repeated(load(find(name)), ROUNDS_MAX)
+    scenario = expand(plan, 7)
+    again = expand(parse(text_of(scenario, "x"), "x.yaml"), 7)
+    assert (again.timeline, again.timeline_s_max) == (scenario.timeline, scenario.timeline_s_max)
 
 
 @pytest.mark.parametrize("rounds", [0, ROUNDS_MAX + 1])
