@@ -75,9 +75,9 @@ class _Judge:
         patience = self._after_ns + 2 * self._interval_ns + ASKED_WITHIN_NS + self._slack
         since = self._calm_from(times[-1] if times else half["t_cmp"], patience)
         lost_ns = self._unrest_since(half["t_inv"] + self._after_ns, since)
-        # Each interval of unrest, whole or not, may have swallowed a question.
-        left = (self._most - len(times) - bool(lost_ns)) * self._interval_ns
-        if not is_decided and lost_ns < left and since + patience <= self._end:
+        # Each interval of each unrest, whole or not, may have swallowed a question.
+        left = (self._most - len(times) - len(lost_ns)) * self._interval_ns
+        if not is_decided and sum(lost_ns) < left and since + patience <= self._end:
             return f"was open, and not asked about for {patience / 1e6:.0f} quiet ms"
         return ""
 
@@ -89,10 +89,11 @@ class _Judge:
                 since = over
         return since
 
-    def _unrest_since(self, due: int, until: int) -> int:
-        """Return how much unrest there was while questions were due: those amid it may be lost."""
+    def _unrest_since(self, due: int, until: int) -> list[int]:
+        """Return how long unrest was while questions were due, each: those amid it may be lost."""
         due -= EARLY_NS + self._slack
-        return sum(max(0, min(end, until) - max(begin, due)) for begin, end in self._unrest)
+        lengths = (min(end, until) - max(begin, due) for begin, end in self._unrest)
+        return [length for length in lengths if length > 0]
 
     def _is_early(self, sent: int, asked: int) -> bool:
         due = sent + self._after_ns - EARLY_NS - self._slack

@@ -55,9 +55,9 @@ def check_questions(context: Context) -> CheckResult:
         f"times[i] - times[i - 1] < {interval * _MS // 2 - slack}L"
         f" and times[i] - {earlier} < {interval * _MS * 7 // 4 - slack}L"
     )
-    # Questions amid unrest may be lost, one in each interval, whole or not, and count.
-    left = f"({most} - size(times) - if(lost > 0, 1, 0)) * {interval * _MS}L"
-    asked_at_most = f"lost < {left}"
+    # Questions amid unrest may be lost, one in each interval of each, whole or not, and count.
+    left = f"({most} - size(times) - size(lost)) * {interval * _MS}L"
+    asked_at_most = f"aggregate(lost, 0L, (sum, one) -> sum + one) < {left}"
     missed = (
         f"not coalesce(decided, false) and {asked_at_most}"
         f" and calm + {patience}L <= {_end(context)}L"
@@ -89,9 +89,9 @@ def _calm(patience: int, slack: int) -> str:
 
 
 def _unrest_since(due: str) -> str:
-    """Return how much unrest there was since questions were due, until it was calm."""
-    one = f"greatest(0L, least(u.over, calm) - greatest(u.begun, {due}))"
-    return f"aggregate(unrest, 0L, (sum, u) -> sum + {one})"
+    """Return how long unrest was since questions were due, each, until it was calm."""
+    lengths = f"transform(unrest, u -> least(u.over, calm) - greatest(u.begun, {due}))"
+    return f"filter({lengths}, length -> length > 0)"
 
 
 def _end(context: Context) -> int:

@@ -12,6 +12,7 @@ from tests.spark.generate import GROUP, MS, HistoryBuilder, Message
 from tests.spark.kinds import (
     Kind,
     failing,
+    kind_of,
     of,
     orderly,
     passed_over,
@@ -95,6 +96,20 @@ def late_question(kind: Kind, late_ms: int, next_ms: int) -> None:
     kind.run.clock = t + 3 * MS
 
 
+def lost_one_by_one(run: HistoryBuilder, most: int) -> None:
+    """Two questions were due while a broker stood still, each time for a moment."""
+    kind = kind_of(run, "txn")
+    run.run["check_back"] = {"after_ms": 2_000, "interval_ms": 1_000, "max": most}
+    half = kind.send(kind="txn", stored=False)
+    half.send.update(queue_id=None, queue_offset=None)
+    times = {"t_inv": run.clock, "t_cmp": run.clock + MS}
+    run.add("txn", step="half", txn_id=half.key, msg_key=half.key, outcome="ok", **times)
+    for at in (2_000, 3_000):
+        run.fault("pause", ["n0"], run.clock + (at - 50) * MS, run.clock + (at + 50) * MS)
+    run.clock += 20_000 * MS
+    kind.deliver(kind.send())
+
+
 def odd_assignments(run: HistoryBuilder, messages: list[Message]) -> None:
     """Events of consumers whose values are of other types than ours."""
     values: tuple[object, ...] = (
@@ -130,6 +145,8 @@ ODD: Final[dict[str, tuple[Spoil, dict[str, int]]]] = {
     "passed over by a former death": (of(reading, lambda kind: dead(kind, -MS)), {"A14": 1}),
     "late question": (of(transactions, lambda kind: late_question(kind, 180, 200)), {}),
     "asked twice at once": (of(transactions, lambda kind: late_question(kind, 60, 65)), {"A23": 1}),
+    "lost one by one": (lambda run, _: lost_one_by_one(run, 2), {}),
+    "not all were lost": (lambda run, _: lost_one_by_one(run, 3), {"A23": 1}),
     "odd assignments": (odd_assignments, {}),
     "kept and tried again": (of(failing, kept), {}),
     "half of many late": (of(waiting, lambda kind: overdue(kind, 21, 11)), {"A25": 11}),
