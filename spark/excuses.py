@@ -24,6 +24,7 @@ from spark.checks.service import check_refused
 from spark.checks.transactions import decisions, missed_commits
 from spark.checks.unseen import check_passed
 from spark.context import Context, Fault, load_context
+from spark.facts import made_anew
 from spark.history import Part
 from spark.log_entries import LogEntries
 from spark.message_outcomes import load_outcomes
@@ -61,7 +62,8 @@ def excuse_less(
         for result in doubted:
             if result.check not in checks or "not_excused" in result.details:
                 continue
-            known = known or load_context(context.session, replace(context.history, part=part))
+            mine = replace(part, anew=tuple(made_anew(context)))
+            known = known or load_context(context.session, replace(context.history, part=mine))
             found = _ASKED[result.check](known, entries)
             if found.verdict != UNKNOWN:
                 found.validator()

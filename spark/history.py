@@ -99,6 +99,8 @@ class Part:
 
     after: int | None = None
     before: int | None = None
+    anew: tuple[str, ...] = ()
+    """Topics that were made anew: which of them a commit means nobody knows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -433,8 +435,10 @@ def _part_of(session: SparkSession, history: History, name: str, rows: DataFrame
         return about
     timed = f"t_cmp < {part.before}" if part.before is not None else f"t_inv > {part.after}"
     timed += " and t_inv is not null and t_cmp is not null"
+    is_anew = F.coalesce(F.col("topic").isin(list(part.anew)), F.lit(col=False))
+    commits = F.expr(f"kind = 'commit' and {timed}") & ~is_anew
     # Where an offset was set anew it was so all the time.
-    offsets = rows.filter(f"kind = 'reset' or (kind = 'commit' and {timed})")
+    offsets = rows.filter(F.expr("kind = 'reset'") | commits)
     return about.filter("kind not in ('commit', 'reset')").unionByName(offsets)
 
 

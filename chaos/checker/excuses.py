@@ -61,7 +61,8 @@ def _taking(history: History) -> list[tuple[int, int]]:
 def _of(history: History, is_in: Callable[[Row], bool], until: int) -> History:
     """Return the history of some sends: what became of them until then.
 
-    And of the commits of that time. Where an offset was set anew it was so all the time.
+    And of the commits of that time, without those of topics that were made anew: which of them they
+    mean nobody knows. Where an offset was set anew it was so all the time.
     """
     sends = [send for send in history.sends if is_in(send)]
     keys = {send["msg_key"] for send in sends}
@@ -78,7 +79,9 @@ def _of(history: History, is_in: Callable[[Row], bool], until: int) -> History:
             for row in history.acks
             if row["kind"] == "reset"
             or (
-                _is_timed(row) and is_in(row) if row["kind"] == "commit" else row["msg_key"] in keys
+                _is_timed(row) and is_in(row) and row["topic"] not in history.anew
+                if row["kind"] == "commit"
+                else row["msg_key"] in keys
             )
         ],
         txn=about(history.txn),

@@ -130,6 +130,24 @@ def passed(run: HistoryBuilder, messages: list[Message]) -> None:
     run.commit(message.queue_id, message.queue_offset + 1, t=t)
 
 
+def passed_and_renewed(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Beside that a topic was made anew: who read the former one went on committing its offset."""
+    passed(run, messages)
+    for epoch in (0, 1):
+        message = run.send(topic="renewed", queue_id=0, epoch=epoch)
+        message.send["queue_offset"] = 0
+        if epoch:
+            run.add("acks", op_id=run.op(), grp=GROUP, topic="renewed", queue_id=0, kind="commit",
+                    value_offset=1, t_inv=run.clock, t_cmp=run.clock, outcome="ok")  # fmt: skip
+            run.clock += 2 * MS
+        run.deliver(message, queue_offset=0, epoch=epoch)
+        if not epoch:
+            times = {"t_inv": messages[0].send["t_inv"], "t_cmp": messages[0].send["t_cmp"]}
+            message.send.update(times)
+            fetched = {name: messages[0].delivery[name] for name in ("t_fetch_inv", "t_recv")}
+            run.tables["deliveries"][-1].update(fetched)
+
+
 def told_another_index(run: HistoryBuilder, messages: list[Message]) -> None:
     """Where its producer was told that it lies another one is committed; one log is gone."""
     run.with_replicas = True
@@ -158,6 +176,7 @@ LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "polled back before": (polled_back, "before", 1, "A13"),
     "passed before": (passed, "before", 1, "A2"),
     "passed amid it": (passed, "amid", 3, "A2"),
+    "passed amid it, another anew": (passed_and_renewed, "amid", 3, "A2"),
     "passed after": (passed, "after", 1, "A2"),
     "told another index before": (told_another_index, "before", 3, "A35"),
     "told another index after": (told_another_index, "after", 1, "A35"),

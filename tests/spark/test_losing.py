@@ -19,6 +19,7 @@ ASKED = ("A1", "A2", "A11", "A13", "A14", "A15", "A27", "A35")
         "passed over soon",
         "put where another was",
         "passed after",
+        "passed amid it, another anew",
         "told another index after",
         pytest.param("passed before", marks=pytest.mark.further),
         pytest.param("told another index before", marks=pytest.mark.further),
