@@ -28,6 +28,7 @@ QUESTIONS = 13
 GOLDEN = 0.618
 """Of a period from one question to the next, so that they meet all its moments alike."""
 BACK_TIMEOUT_S = 5.0
+CLOSED_S = 0.2
 
 
 class Starve:
@@ -142,6 +143,7 @@ class Descriptors:
         async def is_refused() -> bool:
             if not (await self._setting.probe.ask(self._node)).ok:
                 return True
+            await asyncio.sleep(CLOSED_S)  # it has closed the connection of that question by then
             self._lower(pid)
             return False
 

@@ -39,6 +39,7 @@ def _short_waits(monkeypatch):
     monkeypatch.setattr(restarts, "HEALTHY_TIMEOUT_S", 0.15)
     monkeypatch.setattr(disk, "CAUGHT_UP_TIMEOUT_S", 0.2)
     monkeypatch.setattr(limits, "BACK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(limits, "CLOSED_S", 0.01)
 
 
 def make(world: World, kind: str, *nodes: str, clients=None, **parameters: float | str) -> Fault:
