@@ -101,6 +101,18 @@ LAPSES: Final = (
         ),
     ),
     Mutant(
+        name="unopened-queue-counts-as-synced",
+        breaks="A checkpoint promises queues of which some could not be opened to be synced.",
+        source="Of this project, `store.queues.files`: what is not synced is not promised.",
+        plant=patch(
+            "store.queues.files:QueueFiles.sync",
+            (
+                "if error.errno in NO_FILES:\n            return False",
+                "if error.errno in NO_FILES:\n            return True",
+            ),
+        ),
+    ),
+    Mutant(
         name="directory-opened-behind-the-rename",
         breaks="A file is replaced, and its caller is told that it was not: no descriptor is left.",
         source="Of this project, `ledgermq.runtime.disk`: what is refused was not done.",

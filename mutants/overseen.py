@@ -38,7 +38,10 @@ OVERSEEN: Final = (
         source="spec/disk.md 5.5; RocketMQ FlushConsumeQueueService: flush, then the checkpoint.",
         plant=patch(
             "store.recovery.checkpointer:Checkpointer._sync",
-            ("    self._queues.files.sync(work.unsynced)\n", ""),
+            (
+                "    if not self._queues.files.sync(work.unsynced):\n        return False\n",
+                "",
+            ),
             (
                 "    return self._replace(files)",
                 "    done = self._replace(files)\n"

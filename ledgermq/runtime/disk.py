@@ -25,9 +25,10 @@ IOV_MAX: Final = 1024
 """Most buffers one ``pwritev`` takes on Linux."""
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of a disk that is full, or full for this user."""
-NO_SPACE: Final = FULL | {errno.EMFILE, errno.ENFILE}
-"""These, and those of a process or a machine that may open no more files: nothing was done, and it
-may be done later."""
+NO_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""Errors of a process or a machine that may open no more files; no sync ends with them."""
+NO_SPACE: Final = FULL | NO_FILES
+"""All of these: nothing was done, and it may be done later."""
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 _ZEROS: Final = bytes(SCAN_BYTES)

@@ -306,7 +306,8 @@ class Writer:
     def finish(self, last: LogMark) -> None:
         """Write everything. Errors: `OSError`, `FatalError`."""
         self._flush_queues()
-        self._queues.files.sync(self._queues.files.take_unsynced())
+        if not self._queues.files.sync(self._queues.files.take_unsynced()):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), self._queues.files.directory)
         self._queues.files.close()
         if self._index is not None:
             self._put_keys()

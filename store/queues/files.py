@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from dledger.segments.open_files import OpenFiles
-from ledgermq.runtime.disk import Disk, File
+from ledgermq.runtime.disk import NO_FILES, Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 BLOCK_BYTES: Final = 60_000
@@ -73,13 +73,17 @@ class QueueFiles(OpenFiles):
         self.unsynced.update(dict.fromkeys(paths))
         self._has_new = self._has_new or has_new
 
-    def sync(self, unsynced: Unsynced) -> None:
-        """Sync what `take_unsynced` gave; in any thread. Errors: `FatalError`."""
+    def sync(self, unsynced: Unsynced) -> bool:
+        """Sync what `take_unsynced` gave; in any thread. Errors: `FatalError`.
+
+        False where no more files may be opened: nothing is promised of any, and it may be tried
+        again. A sync itself is never tried again: what it has lost it does not tell twice.
+        """
         path = self.directory
         try:
             if unsynced.has_new or len(unsynced.paths) > SYNC_EACH_MAX:
                 self.disk.sync_all(self.directory)
-                return
+                return True
             for path in unsynced.paths:
                 file = self.disk.open(path, size=self.file_bytes)
                 try:
@@ -87,5 +91,8 @@ class QueueFiles(OpenFiles):
                 finally:
                     file.close()
         except OSError as error:
+            if error.errno in NO_FILES:
+                return False
             message = f"cannot sync {path}: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
+        return True

@@ -289,12 +289,16 @@ class Checkpointer:
         self._exact = work.changes
 
     def _take_back(self, work: _Work) -> None:
-        """The disk was full."""
+        """The disk was full, or no more files could be opened."""
         self._queues.files.mark_unsynced(work.unsynced.paths, has_new=work.unsynced.has_new)
 
     def _sync(self, work: _Work) -> bool:
-        """Sync queue files, then replace the checkpoint; in a thread. False: the disk is full."""
-        self._queues.files.sync(work.unsynced)
+        """Sync queue files, then replace the checkpoint; in a thread.
+
+        False: the disk is full, or no more files may be opened.
+        """
+        if not self._queues.files.sync(work.unsynced):
+            return False
         content = join_checkpoint(work.head, work.parts)
         files = [
             # First: of an older one of ours it promises no more than is true, see `known_synced`.

@@ -16,6 +16,7 @@ from store.config import IndexConfig, StoreConfig
 from store.index.key_index import KeyIndex
 from store.layout import UNIT
 from store.queues.consume_queue import ConsumeQueues
+from store.queues.files import Unsynced
 from tests.unit.dledger.test_storage import SEGMENT, contents, fill, open_store
 from tests.unit.store.fakes import HOST, FakeClock
 from tests.unit.store.index.support import find, keyed
@@ -132,3 +133,24 @@ def test_a_log_takes_nothing_until_it_may_begin_its_next_file(tmp_path):
     fill(store, [1], size=SIZE - HEADER_BYTES)
     assert contents(store)[:-1] == before
     store.close()
+
+
+def queue_files_that_may_not_be_opened(tmp_path):
+    """Return whether queue files count as synced while none may be opened, and afterwards."""
+    config = StoreConfig(directory=str(tmp_path), store_host=HOST, queue_file_bytes=100)
+    queues = ConsumeQueues(config, RealDisk())
+    queues.take(queues.maybe_make(b"t", 0), UNIT.pack(1000, 10, -1), 1)
+    assert queues.flush()
+    unsynced = Unsynced(queues.files.take_unsynced().paths, has_new=False)
+    with no_more_files():
+        told = queues.files.sync(unsynced)
+    return told, queues.files.sync(unsynced)
+
+
+def test_a_sync_of_queues_waits(tmp_path):
+    assert queue_files_that_may_not_be_opened(tmp_path) == (False, True)
+
+
+def test_planted_promise_of_what_could_not_be_opened_is_found(tmp_path):
+    with planted(BY_TESTS["unopened-queue-counts-as-synced"]):
+        assert queue_files_that_may_not_be_opened(tmp_path) == (True, True)

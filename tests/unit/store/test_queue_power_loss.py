@@ -137,10 +137,12 @@ def lose_names(self, unsynced):
     for path in unsynced.paths:
         file = self.disk.open_unsynced(path, size=self.file_bytes)
         file.fdatasync()
+    return True
 
 
 def sync_nothing(self, unsynced):
     """The planted bug: the checkpoint promises what is in the page cache."""
+    return True
 
 
 @pytest.mark.parametrize("bug", [lose_names, sync_nothing])
