@@ -246,7 +246,7 @@ def _setting(reader: _Reader, node: Node) -> str:
 
 
 def _workload(reader: _Reader, node: Node) -> dict[str, Any]:
-    whole, flags = ("producers", "consumers"), ("hostile", "joiner")
+    whole, flags = ("producers", "consumers"), ("hostile", "joiner", "refusals")
     found = reader.table(node, ("kind", "rate", "crash_consumer", *whole, *flags))
     made: dict[str, Any] = {}
     if "kind" in found:
@@ -262,6 +262,8 @@ def _workload(reader: _Reader, node: Node) -> dict[str, Any]:
         load["hostile"] = reader.flag(found["hostile"])
     if "joiner" in found and not reader.flag(found["joiner"]):
         load["joiner_s"] = None
+    if "refusals" in found and not reader.flag(found["refusals"]):
+        load["fail_every"] = 0
     return made | {"load": load}
 
 

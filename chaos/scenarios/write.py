@@ -44,6 +44,7 @@ def load_of(load: Workload) -> dict[str, Any]:
     """
     for kind, usual in WORKLOADS.items():
         joiner = None if load.joiner_s is None else usual.joiner_s
+        fail_every = usual.fail_every if load.fail_every else 0
         like = replace(
             usual,
             rate=load.rate,
@@ -51,6 +52,7 @@ def load_of(load: Workload) -> dict[str, Any]:
             consumers=load.consumers,
             hostile=load.hostile,
             joiner_s=joiner,
+            fail_every=fail_every,
         )
         if like != load:
             continue
@@ -58,7 +60,8 @@ def load_of(load: Workload) -> dict[str, Any]:
         for name in ("producers", "consumers", "hostile"):
             if getattr(load, name) != getattr(usual, name):
                 told[name] = getattr(load, name)
-        return told | ({"joiner": False} if joiner is None else {})
+        left_out = {"joiner": joiner is None, "refusals": not fail_every}
+        return told | {name: False for name, is_so in left_out.items() if is_so}
     raise NotAFile("its workload is not one that a file can name")
 
 

@@ -20,7 +20,7 @@ from chaos.scenarios.library import find, shipped
 from chaos.scenarios.modes import in_mode
 from chaos.scenarios.repeat import ROUNDS_MAX, repeated
 from chaos.scenarios.schema import TIMEOUTS_S, WrongScenario, load, parse
-from chaos.scenarios.write import text_of
+from chaos.scenarios.write import load_of, text_of
 from chaos.show import coverage_table
 from tests.architecture.test_catalogues import shown
 from tests.architecture.tree import ROOT
@@ -405,3 +405,10 @@ def test_other_numbers_of_rounds_are_refused(rounds):
     plan = parse(HEAD + TIMELINE, "x.yaml")
     with pytest.raises(ValueError, match="rounds"):
         repeated(plan, rounds)
+
+
+def test_a_file_may_leave_out_refusals():
+    text = HEAD + "workload: {kind: plain, refusals: false}\n" + TIMELINE
+    load = expand(parse(text, "x.yaml"), 1).workload
+    assert load.fail_every == 0
+    assert load_of(load) == {"kind": "plain", "rate": load.rate, "refusals": False}
