@@ -12,7 +12,7 @@ from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.remoting.protocol.errors import ConnectionLost
 from ledgermq.remoting.protocol.headers import Claim
-from mutants.patches import ALL, BY_TESTS
+from mutants.patches import ALL, BY_TESTS, MUTANTS
 from mutants.planting import planted
 from sim.loop import SimLoop
 from tests.unit.client.test_process_queue import message
@@ -285,5 +285,5 @@ async def taken_at_the_second_try():
 
 def test_a_queue_that_cannot_be_taken_is_left_for_the_next_try():
     assert run(taken_at_the_second_try()) == [(False, []), (True, QUEUES[:1])]
-    with planted(BY_TESTS["untaken-queue-without-locks"]), pytest.raises(AttributeError):
+    with planted(MUTANTS["untaken-queue-without-locks"]), pytest.raises(AttributeError):
         run(taken_at_the_second_try())

@@ -31,15 +31,15 @@ def no_more_files(but=0):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     held = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + but, hard))
     try:
-        while True:
-            held.append(os.dup(0))
-    except OSError:
-        pass
-    for _ in range(but):
-        os.close(held.pop())
-    try:
+        try:
+            while True:
+                held.append(os.dup(0))
+        except OSError:
+            pass
+        for _ in range(but):
+            os.close(held.pop())
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
