@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from broker.stats.walks import Walks
 
 _VERSION: Final = b'{"counter":0,"timestamp":0}'
-"""A slave of RocketMQ 5 needs one here and compares it with nothing; 4.9.7 passes over it."""
+"""A slave of RocketMQ 5 cannot do without one, though it compares it with nothing; one of 4.9.7
+ignores it."""
 KEYS_PER_STEP: Final = 64
 OFFSETS_PER_STEP: Final = 2_048
 """And the key with which there are more: half a millisecond, and for one key 65,536 at most."""

@@ -1,8 +1,8 @@
 """What slaves of RocketMQ 5 ask besides tables: timers (60, 61), how groups get messages (402).
 
-Here are no timers (a message with `TIMER_` properties is refused) and no group that pops, so the
-answers are those of a broker of RocketMQ 5 that has none. Without them such a slave writes an error
-with its trace each three seconds.
+This broker has no timers (it refuses messages with `TIMER_` properties) and no groups that pop, so
+it answers as a broker of RocketMQ 5 does that has neither. A slave that is refused these requests
+logs an error with a stack trace every three seconds.
 Source: RocketMQ 5 SlaveSynchronize, TimerCheckpoint.encode, AdminBrokerProcessor.
 """
 
@@ -33,7 +33,10 @@ class TimersProcessor:
         served_by=ServedBy.LEADER,
     )
     def handle_checkpoint(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
-        """Take GET_TIMER_CHECK_POINT (60). A slave that leads later looks for none before it."""
+        """Take GET_TIMER_CHECK_POINT (60).
+
+        A slave that becomes master looks for no timer before this time.
+        """
         body = _CHECKPOINT.pack(self._clock.wall_ms(), 0, 0, 0, 0, 0, 0)
         return make_response(request, ResponseCode.SUCCESS, body=body)
 

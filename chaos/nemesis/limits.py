@@ -143,7 +143,7 @@ class Descriptors:
         async def is_refused() -> bool:
             if not (await self._setting.probe.ask(self._node)).ok:
                 return True
-            await asyncio.sleep(CLOSED_S)  # it has closed the connection of that question by then
+            await asyncio.sleep(CLOSED_S)  # the broker closes the connection of that question
             self._lower(pid)
             return False
 

@@ -22,6 +22,7 @@ from chaos.record import Recorder
 Notice = Callable[[str], None]
 HEALTHY_TIMEOUT_S = 20.0
 LOOKS = 3
+"""How often a look waits for health anew, because the leader has stepped down meanwhile."""
 HIT_PROCESSES = frozenset({"restart", "resume"})
 """How faults are lifted that take a process that runs."""
 
@@ -202,7 +203,7 @@ class Nemesis:
         return f"healthy={fine} {self._roles}"
 
     async def _settled(self) -> bool:
-        """Wait until all is well; who leads may step down while others are told that it is."""
+        """Wait until all is well and a node leads: it may step down during ``on_healthy``."""
         probe, fine = self._setting.probe, False
 
         async def healthy() -> bool:

@@ -1,4 +1,4 @@
-"""A scenario file several times over: one run with the start, the drain and the verdict of one."""
+"""A scenario file several times over, in one run: it starts, drains and is judged once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,13 +10,13 @@ from chaos.scenarios.schema import Entry, Plan
 ROUNDS_MAX: Final = 50
 ROUNDS_HELP: Final = "how many times a file's timeline and its drawn faults come (default 1)"
 _BETWEEN_S: Final = 5.0
-"""What a round with entries at a given second is given beyond the end of its last hold."""
+"""A round with entries at given seconds lasts so long after its last hold has ended."""
 
 
 def repeated(plan: Plan, rounds: int) -> Plan:
     """Return a plan whose timeline, and whose drawn faults, come ``rounds`` times in a row.
 
-    ``at`` of an entry, or a step, counts from the begin of its round. A coverage that the file
+    ``at`` of an entry, or a step, counts from the start of its round. A coverage that the file
     names is asked for in each round. Errors: `ValueError` for no such number of rounds.
     """
     if not 1 <= rounds <= ROUNDS_MAX:

@@ -63,7 +63,11 @@ SENDING_BYTES_MAX: Final = Limit(
     "the connection for which most waits is closed, of the address for which most does",
 )  # fmt: skip
 REQUESTS_IN_PROGRESS_MAX: Final = Limit(
-    256, "requests under way", Unit.COUNT, Scope.CONNECTION, "2, and nothing is done"
+    256,
+    "requests under way, with those of closed connections of its address",
+    Unit.COUNT,
+    Scope.CONNECTION,
+    "2, and nothing is done",
 )
 
 LIMITS: Final = (
