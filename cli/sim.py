@@ -25,12 +25,17 @@ EXITS = (
 SEED_MAX = 2**63 - 1
 """What a plan file can hold."""
 DEFAULT_SEEDS = "1..100"
+SEEDS_OF_BUGS = "1..300"
 _APART = (
-    ("bench", "elections", "mutants", "plan", "seed"),
+    ("bench", "bugs", "elections", "mutants", "plan", "seed"),
     ("seed", "plan", "seeds"),
     ("seed", "plan", "minutes"),
     ("mutants", "mutant", "bench", "elections"),
     ("mutants", "minutes", "overkill", "trace"),
+    ("bugs", "minutes"),
+    ("bugs", "mutant"),
+    ("bugs", "overkill"),
+    ("bugs", "trace"),
     ("mode", "plan"),
     ("mode", "bench"),
     ("mode", "elections"),
@@ -68,6 +73,14 @@ _MutantOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Plant this bug only; with --seed or --plan: in that run."),
 ]
+_BugsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.py",
+        help="Plant the bugs of this file, many at a time, and say which plans show which"
+        " (docs/simulation.md, Bugs of your own).",
+    ),
+]
 _BenchOption = Annotated[
     bool, typer.Option("--bench", help="Measure events a second and virtual time to real time.")
 ]
@@ -101,6 +114,7 @@ def sim(
     elections: _ElectionsOption = None,
     mutants: _MutantsOption = False,
     mutant: _MutantOption = None,
+    bugs: _BugsOption = None,
     bench: _BenchOption = False,
     jobs: _JobsOption = 1,
     mode: _ModeOption = None,
@@ -126,6 +140,8 @@ def sim(
 
     Example: ledgermq sim --mutants --mode controller --jobs 2
 
+    Example: ledgermq sim --bugs mine.py --seeds 1..300 --jobs 2
+
     Example: ledgermq sim --minutes 10 --jobs 2
 
     Example: ledgermq sim --plan runs/sim/seed-7/plan.json
@@ -134,7 +150,7 @@ def sim(
     from sim.campaign import EVERY, RAFT
 
     _refuse_contradictions({
-        "bench": bench, "elections": elections, "minutes": minutes, "mutant": mutant,
+        "bench": bench, "bugs": bugs, "elections": elections, "minutes": minutes, "mutant": mutant,
         "mutants": mutants, "overkill": overkill, "plan": plan, "seed": seed, "seeds": seeds,
         "trace": trace, "mode": mode,
     })  # fmt: skip
@@ -148,6 +164,9 @@ def sim(
         chosen = report.load(plan) if plan else report.draw_plan(seed or 0, mode, overkill=overkill)
         with report.bug(mutant, mode or (report.mode_of(chosen) if mutant else RAFT)):
             code = report.one(printer, chosen, out, trace=trace, shrink=not no_shrink)
+    elif bugs is not None:
+        chosen_seeds = _range(seeds or SEEDS_OF_BUGS)
+        code = report.bugs_of_file(printer, bugs, chosen_seeds, jobs, mode or EVERY)
     elif mutants or mutant is not None:
         limits = _range(seeds) if seeds else None
         code = report.mutants(printer, mutant, limits, jobs, mode or RAFT)

@@ -14,6 +14,7 @@ import typer
 
 from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from mutants.planting import planted
+from sim import together
 from sim.campaign import RAFT, Case, Totals, campaign, plan_of
 from sim.detect import SEEDS_MAX, Detection, bugs_of, known_seeds, measure, table
 from sim.faults.plan import Plan, decode_plan, encode_plan
@@ -24,7 +25,9 @@ from sim.run import EXIT_CODES, Result, run_plan
 from sim.shrink import Shrinker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from mutants.planting import Mutant
 
 EXIT_INTERRUPTED = 130
 PROGRESS_RUNS = 25
@@ -199,6 +202,42 @@ def mutants(printer: Printer, name: str | None, seeds: range | None, jobs: int, 
     )
     printer.result("\n".join(table(found)), {"known_seeds": json.loads(known_seeds(found))})
     return 0 if all(one.found for one in found) else 1
+
+
+def bugs_of_file(printer: Printer, path: Path, seeds: range, jobs: int, mode: str) -> int:
+    """Look for the bugs of a file in the plans of some seeds; returns 0 if all are shown."""
+    try:
+        bugs = {bug.name: bug for bug in together.load(path)}
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--bugs") from error
+    printer.say(f"{len(bugs)} bugs of {path}, seeds {seeds[0]}..{seeds[-1]}, many at a time")
+
+    def report(told: together.Told) -> None:
+        for name, (case, outcome) in told.shown.items():
+            printer.say(f"{name}: seed {_seed_of(case)}, {outcome.kind}, {outcome.oracle}")
+        printer.say(f"seed {_seed_of(told.case)}: {told.left} left in part {told.part}")
+
+    found = together.search(path, seeds, mode=mode, jobs=jobs, report=report)
+    printer.result("\n".join(_shown(found, bugs)), asdict(found))
+    if found.interrupted:
+        printer.say("interrupted: the result is that of the plans before")
+        return EXIT_INTERRUPTED
+    failed = [name for name, shown in found.shown.items() if shown.outcome.kind == together.FAILED]
+    return 0 if len(failed) == len(bugs) else 1
+
+
+def _shown(found: together.Found, bugs: Mapping[str, Mutant]) -> list[str]:
+    """Render the bugs of a file as the lines of a Markdown table, those that hide last."""
+    lines = ["| bug | seed | found by | what it does wrong |", "|---|---|---|---|"]
+    for name, (case, outcome) in sorted(found.shown.items(), key=lambda one: one[1].case):
+        by = outcome.oracle if outcome.kind == together.FAILED else f"ended: {outcome.text}"
+        lines.append(f"| {name} | {_seed_of(case)} | {by} | {bugs[name].breaks} |")
+    lines += [
+        f"| {name} | | not shown | {bug.breaks} |"
+        for name, bug in bugs.items()
+        if name not in found.shown
+    ]
+    return lines
 
 
 def _check_known(name: str, mode: str) -> None:

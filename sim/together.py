@@ -1,0 +1,242 @@
+"""Which of many bugs the plans of a campaign show, with many planted at a time.
+
+A run that passes with twenty bugs planted shows none of the twenty, at the price of one run. One
+that fails is repeated with each half of them until those that show are alone (group testing:
+Dorfman 1943). So bugs that are hard to find, whoever wrote them, get hundreds of plans each.
+`sim.detect` looks for one bug at a time instead; for where the planted bugs of `mutants` are known.
+
+Bugs that are planted together can hide each other; then one counts as not shown that is. None
+counts as shown that did not fail a plan alone, on which the code passes without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import sys
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mutants.planting import Mutant, StaleMutantError, planted
+from sim.campaign import cases, plan_of
+from sim.run import BROKEN, run_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from sim.campaign import Case
+
+    Attempt = Callable[[Sequence[Mutant], Case], "Outcome"]
+
+TOGETHER_MAX: Final = 24
+"""So many bugs are planted at most in one run: more hide each other."""
+RUN_S_MAX: Final = 300.0
+"""A run that takes longer is ended; a bug may have the code go round for ever."""
+
+PASSED, FAILED, ENDED = "passed", "failed", "ended"
+
+
+class Outcome(NamedTuple):
+    """What came of one run."""
+
+    kind: str
+    """`FAILED`: a bug was found. `ENDED`: the simulator itself broke or took too long."""
+    oracle: str = ""
+    text: str = ""
+
+
+class Shown(NamedTuple):
+    """A bug, and the first plan that fails with it alone."""
+
+    case: Case
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class Search:
+    """Bugs that are looked for on one plan after the other."""
+
+    left: list[Mutant]
+    """What no plan has shown yet."""
+    attempt: Attempt
+    shown: dict[str, Shown] = field(default_factory=dict)
+    """By name. `ENDED` stands for bugs that were set aside: they break the simulator."""
+    runs: int = 0
+    _share: float = 0.15
+    """Of the bugs that were left, how many a plan has shown of late."""
+
+    def look(self, case: Case) -> None:
+        """Look for all bugs that are left in one plan."""
+        Random(case.seed).shuffle(self.left)  # bugs hide each other seldom twice
+        size = max(1, min(TOGETHER_MAX, round(0.7 / max(self._share, 0.01))))
+        before = len(self.left)
+        for start in range(0, before, size):
+            self._find(self.left[start : start + size], case)
+        self.left = [bug for bug in self.left if bug.name not in self.shown]
+        self._share = 0.7 * self._share + 0.3 * (before - len(self.left)) / max(before, 1)
+
+    def _find(self, bugs: Sequence[Mutant], case: Case) -> None:
+        """Note those of some bugs that fail a plan alone."""
+        outcome = self._run(bugs, case)
+        if outcome.kind == PASSED:
+            return
+        if len(bugs) > 1:
+            middle = len(bugs) // 2
+            self._find(bugs[:middle], case)
+            self._find(bugs[middle:], case)
+        elif self._run((), case).kind == PASSED:
+            self.shown[bugs[0].name] = Shown(case, outcome)
+
+    def _run(self, bugs: Sequence[Mutant], case: Case) -> Outcome:
+        self.runs += 1
+        return self.attempt(bugs, case)
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search among the bugs of a file came to."""
+
+    shown: dict[str, Shown] = field(default_factory=dict)
+    runs: int = 0
+    interrupted: bool = False
+    """Whether somebody ended it; what was shown before counts."""
+
+
+class Told(NamedTuple):
+    """What a process of a search says when it is through with a plan."""
+
+    part: int
+    case: Case
+    shown: dict[str, Shown]
+    left: int
+    runs: int
+
+
+def search(
+    path: Path,
+    seeds: range,
+    *,
+    mode: str,
+    jobs: int,
+    report: Callable[[Told], None],
+) -> Found:
+    """Look for the bugs of a file in the plans of some seeds, one plan after the other.
+
+    Args:
+        path: see `load`, which has to succeed.
+        seeds: whose plans.
+        mode: one of `sim.campaign.CHOICES`.
+        jobs: processes at a time; each has a share of the bugs.
+        report: called with each plan that is done.
+    """
+    context = multiprocessing.get_context("spawn")
+    found = Found()
+    pipes: list[Connection] = []
+    processes = []
+    for part in range(jobs):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_part, args=(path, part, jobs, seeds, mode, theirs))
+        process.start()
+        processes.append(process)
+        pipes.append(ours)
+        theirs.close()
+    try:
+        while pipes:
+            for pipe in [pipe for pipe in pipes if pipe in wait(pipes)]:
+                try:
+                    told: Told = pipe.recv()
+                except EOFError:
+                    pipes.remove(pipe)
+                    continue
+                found.shown |= told.shown
+                found.runs += told.runs
+                report(told)
+    except KeyboardInterrupt:
+        found.interrupted = True
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    return found
+
+
+def _part(path: Path, part: int, parts: int, seeds: range, mode: str, answers: Connection) -> None:
+    """Look for each of so many bugs of a file, and say what each plan has shown."""
+    search = Search(load(path)[part::parts], attempt)
+    for case in cases(seeds, mode):
+        if not search.left:
+            break
+        known, runs = set(search.shown), search.runs
+        search.look(case)
+        new = {name: shown for name, shown in search.shown.items() if name not in known}
+        answers.send(Told(part, case, new, len(search.left), search.runs - runs))
+
+
+def load(path: Path) -> list[Mutant]:
+    """Return the bugs of a Python file: the `Mutant` objects in its ``BUGS``.
+
+    Raises:
+        ValueError: it cannot be run, has none, has one twice, or one whose code is not there.
+    """
+    spec = importlib.util.spec_from_file_location("bugs_of_a_file", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    bugs = list(getattr(module, "BUGS", ()))
+    if not bugs or not all(isinstance(bug, Mutant) for bug in bugs):
+        raise ValueError(f"{path} has no BUGS, a tuple of mutants.planting.Mutant")
+    names = [bug.name for bug in bugs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{path} has two bugs named {twice[0]}")
+    for bug in bugs:
+        try:
+            with planted(bug):
+                pass
+        except (StaleMutantError, ImportError, AttributeError, SyntaxError) as error:
+            raise ValueError(f"{path}: {bug.name}: {error}") from error
+    return bugs
+
+
+def attempt(bugs: Sequence[Mutant], case: Case) -> Outcome:
+    """Run the default plan of a case with some bugs planted, in a process of its own."""
+    context = multiprocessing.get_context("fork")  # a bug's code is not to be sent
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(bugs, case, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if wait([ours], RUN_S_MAX):
+            outcome: Outcome = ours.recv()
+            return outcome
+        return Outcome(ENDED, text=f"it runs for more than {RUN_S_MAX:.0f} s")
+    except EOFError:
+        return Outcome(ENDED, text="its process ended")
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _run(bugs: Sequence[Mutant], case: Case, answer: Connection) -> None:
+    """Run a plan and send its outcome; the process ends with it."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, sys.stderr.fileno())
+    try:
+        plan = plan_of(case, overkill=False)
+        for bug in bugs:
+            bug()
+        result = run_plan(plan)
+    except Exception as error:  # noqa: BLE001  # whatever planted bugs do to the simulator
+        answer.send(Outcome(ENDED, text=f"{type(error).__name__}: {error}"))
+        return
+    kind = ENDED if result.verdict == BROKEN else FAILED if result.failed else PASSED
+    answer.send(Outcome(kind, result.oracle, result.text))
