@@ -170,7 +170,9 @@ class OddApp:
         if rng.chance(0.1):
             whole = shapes.garbled(rng, whole)
             code = RequestCode.SEND_BATCH_MESSAGE
-            await self._ask_any(code, op, connection, odd.fields, whole)
+            # What is taken of it are bytes that nobody has sent: it goes where none is judged.
+            fields = odd.fields | ({"b": ODD_TOPIC} if odd.topic == TOPIC else {})
+            await self._ask_any(code, op, connection, fields, whole)
             return
         how: dict[str, int] = {"code": RequestCode.SEND_BATCH_MESSAGE}
         await self._store(op, odd, bodies, (connection, how, whole))
