@@ -20,7 +20,7 @@ from multiprocessing.connection import wait
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mutants.planting import Mutant, StaleMutantError, planted
+from mutants.planting import Mutant, StaleMutantError, planted, targets_of
 from sim.campaign import cases, plan_of
 from sim.run import BROKEN, run_plan
 
@@ -75,8 +75,8 @@ class Search:
         Random(case.seed).shuffle(self.left)  # bugs hide each other seldom twice
         size = max(1, min(TOGETHER_MAX, round(0.7 / max(self._share, 0.01))))
         before = len(self.left)
-        for start in range(0, before, size):
-            self._find(self.left[start : start + size], case)
+        for group in _groups(self.left, size):
+            self._find(group, case)
         self.left = [bug for bug in self.left if bug.name not in self.shown]
         self._share = 0.7 * self._share + 0.3 * (before - len(self.left)) / max(before, 1)
 
@@ -95,6 +95,20 @@ class Search:
     def _run(self, bugs: Sequence[Mutant], case: Case) -> Outcome:
         self.runs += 1
         return self.attempt(bugs, case)
+
+
+def _groups(bugs: Sequence[Mutant], size: int) -> list[list[Mutant]]:
+    """Split bugs into groups, no two in one that patch a function: one may undo the other's text."""
+    groups: list[tuple[list[Mutant], set[str]]] = []
+    for bug in bugs:
+        targets = set(targets_of(bug))
+        fit = next((g for g in groups if len(g[0]) < size and not g[1] & targets), None)
+        if fit is None:
+            fit = ([], set())
+            groups.append(fit)
+        fit[0].append(bug)
+        fit[1].update(targets)
+    return [group for group, _ in groups]
 
 
 @dataclass(slots=True)

@@ -117,11 +117,19 @@ def test_a_bug_that_goes_round_for_ever_is_ended(monkeypatch):
     assert (outcome.kind, outcome.text) == (ENDED, "it runs for more than 0 s")
 
 
-def test_two_bugs_of_one_function_can_be_planted_together():
+def test_two_bugs_of_one_function_are_not_planted_together():
     one = patch("dledger.core.replication:tick_leader", ("if state.rejoining:", "if True:"))
-    two = patch("dledger.core.replication:tick_leader", ("if True:", "if False:"))
-    planted = [Mutant(name=n, breaks="", source="", plant=p) for n, p in (("a", one), ("b", two))]
-    assert attempt(planted, Case(1, RAFT)).kind != ENDED
+    two = patch("dledger.core.replication:tick_leader", ("if state.rejoining:", "if False:"))
+    of_one = [Mutant(name=n, breaks="", source="", plant=p) for n, p in (("x", one), ("y", two))]
+    groups = []
+
+    def run(planted, case):
+        groups.append({bug.name for bug in planted})
+        return Outcome(PASSED)
+
+    Search([*bugs(4), *of_one], run).look(Case(1, RAFT))
+    assert set().union(*groups) == {"b0", "b1", "b2", "b3", "x", "y"}
+    assert not any({"x", "y"} <= group for group in groups)
 
 
 @pytest.mark.parametrize(
