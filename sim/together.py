@@ -98,7 +98,7 @@ class Search:
 
 
 def _groups(bugs: Sequence[Mutant], size: int) -> list[list[Mutant]]:
-    """Split bugs into groups, no two in one that patch a function: one may undo the other's text."""
+    """Split bugs into groups, no two that patch one function in one: texts of patches collide."""
     groups: list[tuple[list[Mutant], set[str]]] = []
     for bug in bugs:
         targets = set(targets_of(bug))
