@@ -52,6 +52,10 @@ class World(Protocol):
     voters: tuple[str, ...]
     explains: Callable[[str], bool]
 
+    def runs_since_ns(self, name: str) -> int | None:
+        """Return when a process began, or last went on after a pause; None: it stands still."""
+        ...
+
     def leader(self) -> str | None:
         """Return who leads."""
         ...
@@ -241,8 +245,18 @@ class Health:
         return self.touched_ms(names, self._world.loop.now_ns // NS_PER_MS) * NS_PER_MS
 
     def settled_ns(self, name: str) -> int:
-        """Return since when no fault has touched a machine, with some time to settle."""
-        return self.touched_ns((name,)) + SETTLED_NS
+        """Return since when no fault has touched a machine, with some time to settle.
+
+        A name server that stands still, or cannot be heard, holds up who tells it of a new topic.
+        """
+        world, now_ns = self._world, self._world.loop.now_ns
+        since_ns = [self.touched_ns((name, *self.servers))]
+        for server in self.servers:
+            runs_ns = world.runs_since_ns(server)
+            if runs_ns is None or not self._is_clear(name, world.hosts[server].address, now_ns):
+                return now_ns + SETTLED_NS
+            since_ns.append(runs_ns)
+        return max(since_ns) + SETTLED_NS
 
     def calm_since_ns(self, name: str, *, clients: bool = False) -> int | None:
         """Return since when a leader has led and nothing has happened, None if it does not lead.

@@ -79,6 +79,8 @@ class Machines(ABC):
         self.explains_start: Callable[[str], bool] = lambda _name: False
         """Likewise, of one that has just begun."""
         self._begun_ns: dict[str, int] = {}
+        self._went_on_ns: dict[str, int] = {}
+        """When the process of a host was last let go on."""
         self.exits: dict[str, int] = {}
         self._restarts = True
         self.loop.on_exit = self._on_exit
@@ -159,7 +161,15 @@ class Machines(ABC):
         """Let a paused process go on."""
         process = self.hosts[name].process
         if process is not None and process.alive:
+            self._went_on_ns[name] = self.loop.now_ns
             self.loop.resume(self.hosts[name])
+
+    def runs_since_ns(self, name: str) -> int | None:
+        """Return when a process began, or last went on after a pause; None: it stands still."""
+        host = self.hosts[name]
+        if not host.alive or host.paused:
+            return None
+        return max(self._begun_ns[name], self._went_on_ns.get(name, 0))
 
     def power_loss(self, name: str, mode: PowerLossMode) -> None:
         """Cut the power of a machine: process and unsynced writes are gone."""

@@ -67,11 +67,13 @@ class Search:
     shown: dict[str, Shown] = field(default_factory=dict)
     """By name. `ENDED` stands for bugs that were set aside: they break the simulator."""
     runs: int = 0
+    _is_sound: bool | None = None
     _share: float = 0.15
     """Of the bugs that were left, how many a plan has shown of late."""
 
     def look(self, case: Case) -> None:
         """Look for all bugs that are left in one plan."""
+        self._is_sound = None
         Random(case.seed).shuffle(self.left)  # bugs hide each other seldom twice
         size = max(1, min(TOGETHER_MAX, round(0.7 / max(self._share, 0.01))))
         before = len(self.left)
@@ -81,16 +83,22 @@ class Search:
         self._share = 0.7 * self._share + 0.3 * (before - len(self.left)) / max(before, 1)
 
     def _find(self, bugs: Sequence[Mutant], case: Case) -> None:
-        """Note those of some bugs that fail a plan alone."""
+        """Note those of some bugs that fail a plan alone, on which the code passes without any."""
         outcome = self._run(bugs, case)
-        if outcome.kind == PASSED:
+        if outcome.kind == PASSED or not self._passes(case):
             return
         if len(bugs) > 1:
             middle = len(bugs) // 2
             self._find(bugs[:middle], case)
             self._find(bugs[middle:], case)
-        elif self._run((), case).kind == PASSED:
+        else:
             self.shown[bugs[0].name] = Shown(case, outcome)
+
+    def _passes(self, case: Case) -> bool:
+        """Tell whether the code passes a plan; asked once for each that fails."""
+        if self._is_sound is None:
+            self._is_sound = self._run((), case).kind == PASSED
+        return self._is_sound
 
     def _run(self, bugs: Sequence[Mutant], case: Case) -> Outcome:
         self.runs += 1

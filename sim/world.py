@@ -205,6 +205,8 @@ class World(Machines):
     def _calm_since_ns(self) -> int | None:
         """Return since when nothing has happened to anybody, None if something does."""
         leader = self.leader()
+        if self.plan.workload.unwilling is not None:
+            return None  # who is refused asks again, and looks for who leads
         return None if leader is None else self.health.calm_since_ns(leader, clients=True)
 
     def _make_alone(self) -> Alone:

@@ -76,6 +76,7 @@ def test_a_plan_that_fails_without_a_bug_shows_none():
     search.look(Case(1, RAFT))
     assert not search.shown
     assert len(search.left) == 3
+    assert search.runs == 2  # with the bugs, and without any
 
 
 def test_two_that_fail_together_alone_are_not_shown():
