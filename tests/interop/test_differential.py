@@ -28,14 +28,20 @@ CODES_MIN = 45
 SENT_MIN = 30
 
 
-@pytest.mark.parametrize(("replicas", "requests"), [(1, 400), (3, 250)])
+@pytest.mark.parametrize(
+    ("replicas", "requests", "move_every"), [(1, 400, 0), (3, 250, 0), (3, 250, 12)]
+)
 def test_random_requests_are_answered_as_by_rocketmq(
-    replicas: int, requests: int, tmp_path: Path
+    replicas: int, requests: int, move_every: int, tmp_path: Path
 ) -> None:
     try:
-        play = asyncio.run(compare(tmp_path, 1, requests, replicas, lambda _line: None))
+        play = asyncio.run(
+            compare(tmp_path, 1, requests, replicas, lambda _line: None, move_every=move_every)
+        )
     except java.JavaUnavailableError as error:
         pytest.skip(f"answers compared with RocketMQ's skipped: {error}")
+    if play.moves is not None:
+        assert play.moves.handed_over + play.moves.killed == requests // move_every
     assert len(play.codes) >= CODES_MIN
     assert len(play.ours.places) >= SENT_MIN
     assert not play.found, "\n".join(found.described() for found in play.found)
@@ -74,6 +80,10 @@ WRONG = {
     ),
     "a table that slaves read has another member": (
         Step(43, {}), answered(0), {**answered(0), "body": {"offsetTable": {}}}
+    ),
+    "a lock is refused by brokers that have run all the time": (
+        Step(41, {}), {**answered(0), "body": {"lockOKMQSet": [{}]}},
+        {**answered(0), "body": {"lockOKMQSet": []}},
     ),
 }  # fmt: skip
 

@@ -29,6 +29,12 @@ def main() -> int:
         "--replicas", type=int, default=1, choices=(1, 3), help="how many brokers ours has"
     )
     parser.add_argument(
+        "--moves",
+        type=int,
+        default=0,
+        help="after so many requests our group of three gets another leader; 0: never",
+    )
+    parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
@@ -43,7 +49,16 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as home:
         try:
-            play = asyncio.run(compare(Path(home), told.seed, told.requests, told.replicas, say))
+            play = asyncio.run(
+                compare(
+                    Path(home),
+                    told.seed,
+                    told.requests,
+                    told.replicas,
+                    say,
+                    move_every=told.moves,
+                )
+            )
         except java.JavaUnavailableError as error:
             sys.stderr.write(f"RocketMQ cannot run here: {error}\n")
             return 2

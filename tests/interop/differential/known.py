@@ -268,6 +268,15 @@ RULES: Final = (
         lambda found: found.step.code == 215 and not str(found.step.fields.get("topic")).strip(),
     ),
     Rule(
+        "a broker that begins anew begins the leases of locks anew (ADR 4)",
+        lambda found: (
+            found.step.code == 41
+            and found.is_of_a_later_life
+            and _codes(found) == (0, 0)
+            and all(line.startswith("body.lockOKMQSet: theirs") for line in found.lines)
+        ),
+    ),
+    Rule(
         "topics of the unit mode are not told apart",
         lambda found: found.step.code in {311, 312, 313} and _codes(found) == (0, NOT_SUPPORTED),
     ),

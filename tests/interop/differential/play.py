@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ledgermq.remoting.protocol.command import RemotingCommand
     from tests.interop.differential.draw import Draw, Step
+    from tests.interop.differential.moves import Moves
 
 SENDS = frozenset({10, 310, 320, 324, 325})
 CHANGES = SENDS | {15, 17, 34, 35, 36, 37, 41, 42, 200, 207, 215, 222, 314, 100, 102, 205, 327}
@@ -38,6 +39,8 @@ class Difference:
     ours: dict[str, Any] | None
     lines: list[str]
     remarks: tuple[str | None, str | None]
+    is_of_a_later_life: bool = False
+    """Whether a broker of ours has begun anew before, and led."""
 
     def described(self) -> str:
         """Return it as text."""
@@ -53,6 +56,7 @@ class Difference:
 class Play:
     """A run over two sides.
 
+    ``moves`` has our group change its leader meanwhile, where that is wanted.
     ``found`` are differences that nobody knows, ``known`` says how often each of the others was
     met, ``told`` is what one side alone has asked clients yet; ``say`` gets each request.
     """
@@ -65,13 +69,19 @@ class Play:
     codes: Counter[int] = field(default_factory=Counter)
     told: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
     number: int = 0
+    moves: Moves | None = None
 
     async def run(self, draw: Draw, count: int) -> None:
         """Play what prepares a run, then ``count`` drawn requests."""
         for step in draw.steps():
             await self.play(draw, step)
+            if self.moves is not None:
+                self.moves.note(step)
         for _ in range(count):
-            await self.play(draw, draw.step())
+            step = draw.step()
+            await self.play(draw, step)
+            if self.moves is not None:
+                await self.moves.after(step, self.theirs, self.ours)
         for step in draw.last_steps():
             await self.play(draw, step)
 
@@ -93,7 +103,8 @@ class Play:
         lines += differences(*told, "asked")
         if lines:
             said = [None if answer is None else answer.remark for answer in answers]
-            self._judge(Difference(number, step, theirs, ours, lines, (said[0], said[1])))
+            later = self.moves is not None and self.moves.killed > 0
+            self._judge(Difference(number, step, theirs, ours, lines, (said[0], said[1]), later))
         if step.code in SENDS and not step.oneway:
             note(draw, step, (self.theirs, self.ours), answers)
         if step.code in CHANGES:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ledgermq.runtime.cancel import timeout
 from tests.interop.differential.draw import Draw
+from tests.interop.differential.moves import Moves
 from tests.interop.differential.play import Play
 from tests.interop.differential.sides import Side, start_ours, start_theirs
 from tests.interop.differential.wire import Wired
@@ -21,7 +22,13 @@ BEHIND_THE_NAME_SERVER = 4
 
 
 async def compare(
-    home: Path, seed: int, requests: int, replicas: int, say: Callable[[str], object]
+    home: Path,
+    seed: int,
+    requests: int,
+    replicas: int,
+    say: Callable[[str], object],
+    *,
+    move_every: int = 0,
 ) -> Play:
     """Return what a run found. Errors: `JavaUnavailableError`."""
     with (
@@ -33,7 +40,8 @@ async def compare(
         broker = f"{host}:{int(port) + BEHIND_THE_NAME_SERVER}"
         theirs = Side("theirs", real.namesrv_addr, broker)
         ours = Side("ours", cluster.namesrv_addr, f"127.0.0.1:{cluster.ports[leader]}")
-        play = Play(theirs, ours, say)
+        moves = Moves(cluster, move_every) if move_every else None
+        play = Play(theirs, ours, say, moves=moves)
         try:
             for side in (theirs, ours):
                 await registered(side)

@@ -72,6 +72,7 @@ class Side:
         """End all connections."""
         for link in self.links.values():
             await link.close()
+        self.links.clear()
 
 
 @dataclass(frozen=True, slots=True)
