@@ -108,6 +108,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         producers=tables.producers,
         consumers=tables.consumers,
         groups=tables.groups,
+        locks=tables.locks,
         creator=creator,
         new_groups=new_groups,
         is_writable=lambda: store.writer.writable,

@@ -244,4 +244,22 @@ CONSUMPTION: Final = (
             ("await _Steps(outcome, self._clock, context)", "await outcome"),
         ),
     ),
+    Mutant(
+        name="leaving-frees-what-is-in-hand",
+        breaks="A consumer of ours that leaves frees queues that its listener still works at.",
+        source="docs/adr/0004: our client leaves these locks to run out.",
+        plant=patch(
+            "broker.processor.client:ClientProcessor._leave",
+            ("if member.language != LanguageCode.PYTHON:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="once-left-for-ever",
+        breaks="Queues are anybody's that a client locks which has left its group before.",
+        source="docs/adr/0004: a lease holds until its owner lets go.",
+        plant=patch(
+            "broker.state.queue_lock:QueueLockTable._owner",
+            ("lease.until_ms - self._lease_ms >= left_ms", "left_ms < 0"),
+        ),
+    ),
 )

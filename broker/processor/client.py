@@ -24,7 +24,7 @@ from broker.serving_limits import (
 )
 from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.bodies import decode_heartbeat
-from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
     RemotingCommand,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from broker.groups.client_registry import ConsumerRegistry, ProducerRegistry
     from broker.groups.new_groups import NewGroups
     from broker.sends.creation import Creator
+    from broker.state.queue_lock import QueueLockTable
     from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
     from ledgermq.remoting.protocol.frame import Frame
@@ -92,6 +93,7 @@ class ClientProcessor:
         producers: ProducerRegistry,
         consumers: ConsumerRegistry,
         groups: SubscriptionGroupTable,
+        locks: QueueLockTable,
         creator: Creator,
         new_groups: NewGroups,
         is_writable: Callable[[], bool],
@@ -102,6 +104,7 @@ class ClientProcessor:
         self._producers = producers
         self._consumers = consumers
         self._groups = groups
+        self._locks = locks
         self._creator = creator
         self._new_groups = new_groups
         self._is_writable = is_writable
@@ -160,9 +163,24 @@ class ClientProcessor:
         if producer:
             self._producers.unregister(producer, connection.id)
         consumer = request.ext_fields.get("consumerGroup")
-        if consumer and self._consumers.unregister(consumer, connection.id):
-            self.notify(consumer)
+        if consumer:
+            self._leave(consumer, connection)
         return make_response(request, ResponseCode.SUCCESS, None, {})
+
+    def _leave(self, name: str, connection: ClientConnection) -> None:
+        """Take a consumer out of its group.
+
+        RocketMQ's clients give all their queues back before. Ours keep the locks of those that
+        their listener still has something of.
+        """
+        group = self._consumers.get(name)
+        member = None if group is None else group.clients.get(connection.id)
+        if member is None:
+            return
+        self._consumers.unregister(name, connection.id)
+        if member.language != LanguageCode.PYTHON:
+            self._locks.leave(name, member.client_id, self._clock.monotonic_ms())
+        self.notify(name)
 
     @serves(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,

@@ -5,6 +5,8 @@ starts the lease when it applies the grant, on its own monotonic clock: never ea
 leader did, so a new leader inherits every lease and grants nothing that may still be held. No wall
 clock, no clock agreement. A restored lease starts anew at the restart.
 
+A client that has left its group (35) is waited for no longer, see `QueueLockTable.leave`.
+
 Leases stand in the order in which they run out, so that those that have are found without a walk.
 The table is shared fairly among groups; only a leader refuses, never the log.
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 LEASE_MS = 60_000
 EXPIRED_PER_TURN = 2_000
 """Leases that are dropped in one turn of the loop: all those of a group end together."""
+LEFT_MAX = 4_096
+"""Clients that have left and are remembered; the leases of others just run out."""
 #: What a queue takes in an entry besides its topic, at most.
 _QUEUE_BYTES = 64
 
@@ -75,6 +79,8 @@ class QueueLockTable(LargeTable):
         self._room = FairShare(LOCKS_MAX)
         #: Grants proposed by this leader and not yet applied: they already exclude other clients.
         self._proposed: dict[_Key, tuple[str, int]] = {}
+        #: When clients have left, by group and client id; who left last stands last.
+        self._left: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -101,6 +107,20 @@ class QueueLockTable(LargeTable):
             for queue, key in zip(change.queues, _keys(change), strict=True)
             if change.client_id in self._holders(key)
         ]
+
+    def leave(self, group: str, client_id: str, now_ms: int) -> None:
+        """Note that a client is done with its queues and has left: others may have them now.
+
+        It gives them back before it leaves. But who has not heard of a new leader asks the former
+        one, which refuses, and nobody asks again; all brokers hear that it leaves. This is memory
+        of this replica: where it is lost, the lease runs out.
+        """
+        if not self._room.of(group):
+            return
+        self._left.pop((group, client_id), None)
+        self._left[group, client_id] = now_ms
+        if len(self._left) > LEFT_MAX:
+            del self._left[next(iter(self._left))]
 
     def propose(self, change: LockChange) -> None:
         """Reserve a grant that is on its way through the log."""
@@ -194,7 +214,10 @@ class QueueLockTable(LargeTable):
         if proposed is not None:
             return proposed[0]
         lease = self._leases.get(key)
-        return lease.client_id if lease is not None and lease.until_ms > now_ms else None
+        if lease is None or lease.until_ms <= now_ms:
+            return None
+        left_ms = self._left.get((key[0], lease.client_id), -1)
+        return lease.client_id if lease.until_ms - self._lease_ms >= left_ms else None
 
 
 def _saved(leases: list[tuple[_Key, _Lease]]) -> _Saved:

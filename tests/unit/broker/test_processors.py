@@ -81,16 +81,11 @@ class Bench:
         self.offset = OffsetProcessor(self.tables, self.store, new_groups.for_request)
         self.lock = LockProcessor(self.tables, self.proposer, self.clock)
         self.client = ClientProcessor(
-            producers=self.tables.producers,
-            consumers=self.tables.consumers,
-            groups=self.tables.groups,
-            creator=creator,
-            new_groups=new_groups,
-            is_writable=lambda: self.proposer.writable,
-            clock=self.clock,
-            alarm=FakeAlarm,
-            serve=spawn,
-        )
+            producers=self.tables.producers, consumers=self.tables.consumers,
+            groups=self.tables.groups, locks=self.tables.locks, creator=creator,
+            new_groups=new_groups, is_writable=lambda: self.proposer.writable, clock=self.clock,
+            alarm=FakeAlarm, serve=spawn,
+        )  # fmt: skip
         self.admin = AdminProcessor(
             topics=self.tables.topics,
             creator=creator,

@@ -1,0 +1,115 @@
+"""What becomes of the locks of an orderly consumer that leaves its group."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from broker.state.queue_lock import LEFT_MAX
+from ledgermq.remoting.protocol.codes import LanguageCode
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.unit.broker.fakes import FakeConnection, frame, request
+from tests.unit.broker.test_processors import Bench, granted, lock_request
+
+LEFT_MS, AGAIN_MS = 1_000, 2_000
+
+
+def join(bench: Bench, number: int, language: LanguageCode = LanguageCode.JAVA) -> FakeConnection:
+    """Have a client say that it is in the group."""
+    connection = FakeConnection(number)
+    group = {
+        "groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [],
+    }  # fmt: skip
+    body = {"clientID": f"c{number}", "producerDataSet": [], "consumerDataSet": [group]}
+    heartbeat = frame(34, json.dumps(body).encode())
+    heartbeat.header = heartbeat.header.replace(b"JAVA", language.name.encode())
+    bench.client.handle_heartbeat(connection, heartbeat)
+    bench.work()
+    return connection
+
+
+def leave(bench: Bench, connection: FakeConnection) -> None:
+    """Have a client leave the group, a while after it has locked."""
+    bench.clock.now_ms += LEFT_MS
+    farewell = request(35, clientID=f"c{connection.id}", consumerGroup="g")
+    assert bench.client.handle_unregister(connection, farewell).code == 0
+
+
+def ask(bench: Bench, client_id: str) -> int:
+    """Ask for the lock; return how many queues are granted."""
+    return granted(asyncio.run(bench.lock.handle_lock(None, lock_request(41, client_id))))
+
+
+def granted_behind(language: LanguageCode) -> int:
+    """Return what another member gets once one has left that held the lock."""
+    bench = Bench()
+    first, _ = join(bench, 1, language), join(bench, 2)
+    assert ask(bench, "c1") == 1
+    assert ask(bench, "c2") == 0
+    leave(bench, first)
+    return ask(bench, "c2")
+
+
+def granted_once_it_is_back() -> int:
+    """Return what another member gets while one holds the lock that was away before."""
+    bench = Bench()
+    first = join(bench, 1)
+    assert ask(bench, "c1") == 1
+    leave(bench, first)
+    bench.clock.now_ms += AGAIN_MS
+    join(bench, 1)
+    assert ask(bench, "c1") == 1
+    return ask(bench, "c2")
+
+
+@pytest.mark.parametrize("language", [LanguageCode.JAVA, LanguageCode.GO, LanguageCode.CPP])
+def test_a_client_that_has_left_holds_no_queue_whose_release_was_lost(
+    language: LanguageCode,
+) -> None:
+    assert granted_behind(language) == 1
+
+
+def test_a_client_of_ours_that_leaves_keeps_what_its_listener_still_has() -> None:
+    assert granted_behind(LanguageCode.PYTHON) == 0
+
+
+def test_a_client_that_comes_back_holds_what_it_locks_then() -> None:
+    assert granted_once_it_is_back() == 0
+
+
+def test_only_a_member_leaves() -> None:
+    bench = Bench()
+    join(bench, 1)
+    assert ask(bench, "c1") == 1
+    leave(bench, FakeConnection(2))
+    assert ask(bench, "c2") == 0
+
+
+def test_a_lost_connection_frees_nothing() -> None:
+    bench = Bench()
+    first = join(bench, 1)
+    assert ask(bench, "c1") == 1
+    bench.clock.now_ms += LEFT_MS
+    bench.client.on_close(first)
+    assert ask(bench, "c2") == 0
+
+
+def test_only_some_of_those_that_left_are_remembered() -> None:
+    bench = Bench()
+    assert ask(bench, "c0") == 1
+    for number in range(LEFT_MAX + 1):
+        bench.tables.locks.leave("g", f"c{number}", LEFT_MS)
+        bench.tables.locks.leave("another", f"c{number}", LEFT_MS)
+    assert len(bench.tables.locks._left) == LEFT_MAX
+    assert ask(bench, "c1") == 0
+
+
+def test_planted_bugs_of_leaving_are_found_here() -> None:
+    with planted(BY_TESTS["leaving-frees-what-is-in-hand"]):
+        assert granted_behind(LanguageCode.PYTHON) == 1
+    with planted(BY_TESTS["once-left-for-ever"]):
+        assert granted_once_it_is_back() == 1
