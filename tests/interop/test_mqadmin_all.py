@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import subprocess
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +27,7 @@ from tests.interop.mqadmin import LATE, MqAdmin
 from tests.mqadmin_table import ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -45,13 +47,17 @@ Step = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where commands go: the broker that takes sends, and its name server."""
+    """Where commands go: the broker that takes sends, and its name server.
+
+    ``move``, where there is one, has another broker take sends, and returns its address.
+    """
 
     namesrv: str
     cluster: str
     broker: str
     address: str
     logs: Path
+    move: Callable[[], str] | None = None
 
 
 def rules_of(home: Path, node: str) -> dict[str, str]:
@@ -71,7 +77,10 @@ class Guarded(Cluster):
 
 @contextlib.asynccontextmanager
 async def place_of(kind: str, home: Path) -> AsyncIterator[Place]:
-    """Run brokers: a group of three, one alone, a synchronous master with its slave."""
+    """Run brokers: a group of three, one alone, a synchronous master with its slave.
+
+    The group may have another leader just before the commands: *handed over*.
+    """
     if kind == "pair":
         home.mkdir()
         async with classic(home) as brokers:
@@ -81,10 +90,22 @@ async def place_of(kind: str, home: Path) -> AsyncIterator[Place]:
             yield Place(brokers.namesrv, "C", "broker-a", brokers.address("a0"), home)
         return
     lines = [f"{key}={value}" for key, value in SETTINGS.items()]
-    replicas = 3 if kind == "group" else 1
+    replicas = 1 if kind == "alone" else 3
     with Guarded(home, replicas=replicas, sync_flush=False, settings=lines) as cluster:
-        address = f"127.0.0.1:{cluster.ports[cluster.leader()]}"
-        yield Place(cluster.namesrv_addr, "BenchCluster", BROKER, address, home)
+        leader = cluster.leader()
+        address = f"127.0.0.1:{cluster.ports[leader]}"
+        place = Place(cluster.namesrv_addr, "BenchCluster", BROKER, address, home)
+        if kind == "handed over":
+            place = replace(place, move=lambda: hand_over(cluster, (leader + 1) % replicas))
+        yield place
+
+
+def hand_over(cluster: Cluster, target: int) -> str:
+    """Hand the leadership over; return the address of who leads now."""
+    words = ["admin", "transferLeader", f"n{target}", "-n", cluster.namesrv_addr]
+    subprocess.run([sys.executable, "-m", "cli", *words], check=True, timeout=SETTLE_S)
+    assert cluster.leader() == target
+    return f"127.0.0.1:{cluster.ports[target]}"
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])
@@ -115,7 +136,7 @@ def due(command: str, words: Step) -> str:
     return f"refused: {row.refused}" if row.refused else "works"
 
 
-@pytest.mark.parametrize("kind", ["group", "alone", "pair"])
+@pytest.mark.parametrize("kind", ["group", "handed over", "alone", "pair"])
 def test_every_command_does_what_the_table_says(
     tools: java.JavaTools, tmp_path: Path, kind: str
 ) -> None:
@@ -141,6 +162,8 @@ def run_all(tools: java.JavaTools, place: Place, folder: Path) -> None:
         running.enter_context(consumer)
         consumer.wait_for(lambda: "STARTED" in consumer.lines, 90, "the consumer")
         known = prepared(tool, place, consumer)
+        if place.move is not None:
+            place = replace(place, address=place.move())
         for words in steps(place, known, folder, is_5=is_5):
             printed = tool.run(*words)
             done.add(words[0])
