@@ -54,7 +54,7 @@ def build_services(core: Core, processors: Processors) -> Services:
         *promotion,
         *((within,) if is_plain else ()),
         offsets,
-        OffsetCleaner(tables, store.writer),
+        OffsetCleaner(tables, store.writer, leaves_first=is_plain),
         processors.moved,
         held,
         delays,

@@ -104,6 +104,12 @@ STATE: Final = (
         ),
     ),
     Mutant(
+        name="offsets-of-a-directory-cleaned",
+        breaks="A broker on its own removes offsets that RocketMQ kept of groups in no table.",
+        source="A store of 4.9.7 with offsets of a group that had sent no heartbeat.",
+        plant=patch("broker.offsets.cleaning:OffsetCleaner.tick", ("key in self._left", "False")),
+    ),
+    Mutant(
         name="new-queues-skipped",
         breaks="A group that begins at the end skips what a topic got before it had found it.",
         source="RocketMQ's rule for a queue that is young, spec/wire.md 3.7.",

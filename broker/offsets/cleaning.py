@@ -3,7 +3,10 @@
 These are offsets of topics that do not exist, of queues that their topic does not have, and of
 groups that do not exist and have no members. The leader proposes to remove an offset that it has
 found twice, with a whole walk over the table in between. A walk goes on a little at every tick.
-Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic.
+
+A broker on its own leaves what it begins with. RocketMQ may have written it, which keeps offsets of
+groups that are in no table, and so do those who lost a table of topics or groups: they come back.
+Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic, called by nobody in 4.9.
 """
 
 from __future__ import annotations
@@ -34,17 +37,29 @@ _Found = tuple[str, list[int]]
 
 
 class OffsetCleaner(LeaderService):
-    """Walks over the offsets of one broker."""
+    """Walks over the offsets of one broker.
+
+    Args:
+        leaves_first: whether what is there when it begins stays.
+    """
 
     name: ClassVar = "offsets without a reader"
     period_ms: ClassVar = TICK_MS
 
-    def __init__(self, tables: Tables, log: StateLog) -> None:
+    def __init__(self, tables: Tables, log: StateLog, *, leaves_first: bool = False) -> None:
         self._tables = tables
         self._log = log
+        self._leaves_first = leaves_first
+        self._left: frozenset[str] = frozenset()
         self._walk: Iterator[tuple[str, list[int]]] = iter(())
         self._found: dict[str, list[int]] = {}
         self._found_before: dict[str, list[int]] = {}
+
+    def start(self, term: int) -> None:
+        """Note what is there, if that is to stay."""
+        del term
+        if self._leaves_first:
+            self._left = self._tables.offsets.applied_keys()
 
     def stop(self) -> None:
         """Forget what was found: the next leader walks on its own."""
@@ -60,6 +75,8 @@ class OffsetCleaner(LeaderService):
                 return
             key, queue_ids = item
             seen += 1 + len(queue_ids)
+            if key in self._left:
+                continue
             topic, _, group = key.rpartition("@")
             useless = self._useless(topic, group, queue_ids)
             if useless:

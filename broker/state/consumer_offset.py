@@ -258,6 +258,10 @@ class ConsumerOffsetTable(LargeTable):
         for key in list(self._applied):
             yield key, list(self._applied.get(key, ()))
 
+    def applied_keys(self) -> frozenset[str]:
+        """Return the keys of what is applied."""
+        return frozenset(self._applied)
+
     def readers(self) -> Iterator[tuple[str, str]]:
         """Walk over topic and group of all that is kept or accepted; survives changes meanwhile."""
         for key in self._keys():

@@ -100,6 +100,24 @@ def test_a_group_that_is_just_being_created_keeps_its_offset(bench: Bench) -> No
     assert bench.tables.offsets.query("new", "T", 0) == 1
 
 
+def left_of_a_directory() -> list[str]:
+    """What is left of the offsets that a broker on its own begins with, and of one of later."""
+    bench = Bench()
+    bench.cleaner = OffsetCleaner(bench.tables, bench.log, leaves_first=True)
+    bench.put({"T@absent": {0: 1, 9: 1}, "lost@g": {0: 1}})
+    bench.cleaner.start(1)
+    bench.put({"T@h": {0: 1}})
+    bench.walk(3)
+    return sorted(bench.tables.offsets.applied_keys())
+
+
+def test_a_broker_on_its_own_leaves_what_it_begins_with() -> None:
+    """RocketMQ keeps offsets of groups that are in no table, and so must who takes over."""
+    assert left_of_a_directory() == ["T@absent", "lost@g"]
+    with planted(BY_TESTS["offsets-of-a-directory-cleaned"]):
+        assert left_of_a_directory() == []
+
+
 def test_a_group_with_members_keeps_its_offset(bench: Bench) -> None:
     bench.put({"T@h": {0: 1}})
     client = Client(FakeConnection(), "c", 0, 0, 0)
