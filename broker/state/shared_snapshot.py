@@ -27,6 +27,7 @@ from broker.state.snapshot import Capture, Snapshot, joined
 from broker.table_text import documents_of
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, NOT_DECODED, loads
+from ledgermq.runtime.errors import FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -75,11 +76,14 @@ class SharedSnapshot(Snapshot):
         """Restore the tables; return the index that all of them include, -1 for none.
 
         ``end_index``: last entry of the log; ``is_entry`` tells whether one before it ends there.
+        Errors: `FatalError` for a table that RocketMQ left and that cannot be read.
         """
         self._check_replaced()
         index = self._read_index()
         marks = {name: self._load_file(name) for name in self._tables}
         is_ours = index is not None or any(isinstance(mark, int) for mark in marks.values())
+        if not is_ours:
+            self._check_not_lost(marks)
         for name, mark in marks.items():
             if isinstance(mark, int):
                 same = index is not None and index.tables.get(name) == mark
@@ -106,6 +110,19 @@ class SharedSnapshot(Snapshot):
             self._floors[name] = max(NOTHING, min(floor, end_index))
         self._saved_index = min(self._floors.values())
         return self._saved_index
+
+    def _check_not_lost(self, marks: Mapping[str, int | str]) -> None:
+        """Refuse tables of which nothing can be read and nothing else tells. Errors: `FatalError`.
+
+        RocketMQ does not start with them either: the next write of the table would be over it.
+        """
+        lost = [name for name, mark in marks.items() if mark == "lost"]
+        if lost:
+            raise FatalError(
+                f"{self._directory}/{lost[0]} cannot be read, nor can {lost[0]}.bak, and the log"
+                " has nothing of what RocketMQ kept there. Restore one of the two from a copy; or"
+                " move both away, and this broker begins with an empty table"
+            )
 
     def includes(self, kind: str, index: int) -> bool:
         """Tell whether a record of the log was in its table's file at the start."""
@@ -171,7 +188,8 @@ class SharedSnapshot(Snapshot):
     def _load_file(self, name: str) -> int | str:
         """Restore one table, from its backup if need be.
 
-        Returns what its file says about itself, or that it is foreign, missing or unreadable.
+        Returns what its file says about itself, or that it is foreign, missing or unreadable; lost
+        if its backup is no better.
         """
         result: int | str = "missing"
         for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
@@ -190,7 +208,7 @@ class SharedSnapshot(Snapshot):
                 if ours is None and result == "unreadable":
                     return "unreadable"
             return int(ours.group(1)) if ours else "foreign"
-        return result
+        return "lost" if result == "unreadable" else result
 
     def _restore_file(self, name: str, data: bytes, table: ReplicatedTable) -> None:
         data.decode()

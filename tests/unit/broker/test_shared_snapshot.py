@@ -18,6 +18,7 @@ from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.tolerant_json import loads
 from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.origins import delivered
@@ -273,6 +274,23 @@ def test_without_any_readable_file_the_whole_log_is_read(foreign: Path) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (foreign / name).write_bytes(b"{")
     assert World(foreign, 1000).index == -1
+
+
+@pytest.mark.parametrize("backup", [b"{", b"\0" * 9, None])
+def test_a_table_that_rocketmq_left_unreadable_is_not_written_over(
+    foreign: Path, backup: bytes | None
+) -> None:
+    """Nothing in the log tells what it said."""
+    (foreign / "subscriptionGroup.json").write_bytes(b"\0" * 40)
+    if backup is not None:
+        (foreign / "subscriptionGroup.json.bak").write_bytes(backup)
+    with pytest.raises(FatalError, match=r"subscriptionGroup.json cannot be read.*from a copy"):
+        World(foreign, 1000)
+    (foreign / "subscriptionGroup.json.bak").write_text(GROUPS)
+    assert World(foreign, 1000).tables.groups.get("g") is not None
+    for name in ("subscriptionGroup.json", "subscriptionGroup.json.bak"):
+        (foreign / name).unlink()
+    assert World(foreign, 1000).index == 1000
 
 
 def test_an_index_that_cannot_be_read_tells_nothing(foreign: Path) -> None:
