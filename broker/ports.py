@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "dledger-"
 _SEGMENT_NAME_CHARS: Final = 20
+_ROCKSDB: Final = "CURRENT"
+"""The file that says which others of a RocksDB count."""
+_BATCH_QUEUES: Final = "batchconsumequeue"
 
 
 async def check_port_free(key: str, host: str, port: int) -> None:
@@ -144,6 +147,45 @@ def check_no_plain_log(disk: Disk, config: BrokerConfig) -> None:
             " a member of a group does not read. Set enableDLegerCommitLog=false to serve them,"
             " or give the member another directory"
         )
+
+
+def check_understood(disk: Disk, config: BrokerConfig) -> None:
+    """Find out whether RocketMQ keeps something there that this broker would pass over.
+
+    Raises:
+        FatalError: it does; the message says what to do.
+    """
+    path, logs = config.store_path, config.store_path_commit_log
+    if "," in logs and not config.enable_dledger:
+        raise FatalError(
+            f"storePathCommitLog={logs}: the log of a broker lies in one directory. With RocketMQ"
+            " stopped, move all files of these into one of them (no two have the same name), and"
+            " name that one alone"
+        )
+    queues = f"{path}/consumequeue"
+    if _ROCKSDB in _names_if_any(disk, queues):
+        raise FatalError(
+            f"{queues} holds a RocksDB of RocketMQ 5 (storeType=defaultRocksDB), which this broker"
+            " does not read. Move this directory away, and the queues are made from the log; go"
+            " back to RocketMQ without those of this broker"
+        )
+    batches = _names_if_any(disk, f"{path}/{_BATCH_QUEUES}")
+    if batches:
+        raise FatalError(
+            f"{path}/{_BATCH_QUEUES} holds queues of batches of RocketMQ 5 (queue.type=BatchCQ):"
+            f" {', '.join(batches[:5])}. This broker does not read such topics, and would miscount"
+            " what the log has of them: leave this directory to RocketMQ 5, and give this broker"
+            " another one"
+        )
+
+
+def _names_if_any(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.names(directory)
+    except NotADirectoryError:
+        return []
+    except OSError as error:
+        raise FatalError(f"{directory} cannot be read: {error}") from error
 
 
 def _group_of(disk: Disk, directory: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
-from broker.ports import check_no_plain_log
+from broker.ports import check_no_plain_log, check_understood
 from broker.switch.broker import SwitchingBroker
 from ledgermq.remoting.transport.config import TransportConfig, connections_within
 from ledgermq.runtime.clock import SystemClock
@@ -49,6 +49,7 @@ async def serve(config: BrokerConfig) -> None:
         FatalError: it cannot start or go on.
     """
     disk = RealDisk()
+    check_understood(disk, config)
     if config.enable_dledger:
         check_no_plain_log(disk, config)
     transport = TransportConfig(connections_max=connections_within(raise_open_files_limit()))

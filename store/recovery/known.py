@@ -13,6 +13,8 @@ what precedes it: `SyncedTimes` says that very time only if that record is synce
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dledger.segments.places import is_segment_name
 from ledgermq.runtime.errors import FatalError
 from store.plain.recovery import Synced
@@ -45,7 +47,7 @@ def check_log_is_there(disk: "Disk", directory: str, log: str, anew: str) -> Non
         raise FatalError(f"{log} cannot be read: {error}") from error
     times = _read(disk, f"{directory}/{ROCKETMQ_FILE}")
     head = _read_head(disk, directory)
-    if times is not None and decode_times(times).physic:
+    if times is not None and any(msgspec.structs.astuple(decode_times(times))):
         name = ROCKETMQ_FILE
     elif head is not None and head.marks and head.marks[0].position >= 0:
         name = CHECKPOINT_FILE

@@ -8,7 +8,7 @@ import pytest
 
 from broker import ports
 from broker.config import BrokerConfig
-from broker.ports import check_log, check_no_group
+from broker.ports import check_log, check_no_group, check_understood
 from dledger.codec.properties import Identity, encode_identity
 from dledger.mark import LogMark
 from ledgermq.runtime.disk import RealDisk
@@ -96,9 +96,13 @@ def test_a_port_that_somebody_listens_at_is_told():
 LOGS = {False: "commitlog", True: "dledger-n0/data"}
 
 
-def left(path, *, physic=0, mark=-1):
-    """Leave the files of a directory that say how far a log was dispatched."""
-    (path / ROCKETMQ_FILE).write_bytes(encode_times(StoreTimes(physic, physic, 0)))
+def left(path, *, physic=0, logics=0, mark=-1):
+    """Leave the files of a directory that say how far a log was dispatched.
+
+    RocketMQ, killed within its first ten seconds, knows a time of the queues and none of the log.
+    """
+    times = StoreTimes(physic, logics or physic, 0)
+    (path / ROCKETMQ_FILE).write_bytes(encode_times(times))
     head = CheckpointHead(
         file_bytes=20, block_bytes=20, store_timestamp=physic, marks=(LogMark(mark, 1, mark),)
     )
@@ -119,7 +123,12 @@ def look(path, *, raft):
 
 @pytest.mark.parametrize("raft", [False, True])
 @pytest.mark.parametrize(
-    ("says", "name"), [({"physic": 7}, ROCKETMQ_FILE), ({"mark": 0}, CHECKPOINT_FILE)]
+    ("says", "name"),
+    [
+        ({"physic": 7}, ROCKETMQ_FILE),
+        ({"logics": 7}, ROCKETMQ_FILE),
+        ({"mark": 0}, CHECKPOINT_FILE),
+    ],
 )
 def test_a_log_that_is_gone_is_not_begun_anew(tmp_path, says, name, raft):
     left(tmp_path, **says)
@@ -155,3 +164,33 @@ def test_a_snapshot_may_stand_for_all_of_a_log(tmp_path):
     (tmp_path / "dledger-n0").mkdir()
     (tmp_path / "dledger-n0/snapshot").touch()
     assert not look(tmp_path, raft=True)
+
+
+def not_understood(path, **fields):
+    """Return why a broker leaves a directory alone, empty where it takes it."""
+    config = BrokerConfig(broker_name="a", store_path=str(path), **fields)
+    try:
+        check_understood(RealDisk(), config)
+    except FatalError as error:
+        return error.message
+    return ""
+
+
+def test_a_log_in_several_directories_is_to_be_moved_into_one(tmp_path):
+    said = not_understood(tmp_path, store_path_commit_log=f"{tmp_path}/a,{tmp_path}/b")
+    assert "move all files of these into one of them" in said
+    assert not not_understood(tmp_path, store_path_commit_log=f"{tmp_path}/a")
+
+
+def test_what_rocketmq_5_keeps_elsewhere_is_not_passed_over(tmp_path):
+    (tmp_path / "consumequeue").touch()
+    assert not not_understood(tmp_path), "whoever opens the queues tells"
+    (tmp_path / "consumequeue").unlink()
+    for made, word in (("consumequeue/CURRENT", "RocksDB"), ("batchconsumequeue/T", "BatchCQ")):
+        (tmp_path / made).parent.mkdir()
+        assert not not_understood(tmp_path)
+        (tmp_path / made).touch()
+        said = not_understood(tmp_path)
+        assert word in said
+        assert f"{tmp_path}/{made.partition('/')[0]}" in said
+        (tmp_path / made).unlink()
