@@ -3,6 +3,9 @@
 Each message of the log has its unit: offset, size, tags code; the offsets of a queue are
 consecutive, so a unit below or behind those of the log's messages is one without a message. Which
 missing units are no damage: those that the next start dispatches again anyway.
+
+RocketMQ begins the queues of a topic at 0 again that was deleted and made anew. What the log still
+has of before belongs to no queue, as long as the first unit names a message of the queue behind it.
 Source: spec/disk.md 5.3, 5.7.
 """
 
@@ -17,6 +20,8 @@ from store.offline.findings import Findings, Part
 from store.offline.queues import GAP_SIZE, Queue, QueueKey, Queues
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store.offline.records import Record
 
 UNMADE: Final = "a file without bytes: a crash came while it was made"
@@ -37,6 +42,22 @@ class _Seen:
         self.messages = 0
         self.missing = 0
         self.behind = 0
+
+
+class _Former:
+    """What the log has of a queue from before its first unit was written."""
+
+    __slots__ = ("confirmed", "first", "messages", "next", "offset", "path", "physical")
+
+    def __init__(self, record: Record, physical: int) -> None:
+        self.path = record.path
+        self.offset = record.offset
+        self.physical = physical
+        """Where the first message of the queue is said to lie."""
+        self.first = self.next = record.queue_offset
+        self.messages = 0
+        self.confirmed = False
+        """Whether that message was seen there."""
 
 
 class QueueCheck:
@@ -67,6 +88,7 @@ class QueueCheck:
         self._topics = topics
         self._has_extensions = is_directory(f"{queues.directory}_ext")
         self._seen: dict[QueueKey, _Seen] = {}
+        self._former: dict[QueueKey, _Former] = {}
         self._after_damage = 0
         self._damages = 0
         self.units = 0
@@ -85,6 +107,9 @@ class QueueCheck:
         if not record.is_queued or not record.topic:
             return
         key = (record.topic, record.queue_id)
+        queue = self._queues.by_key.get(key)
+        if key not in self._unreadable and self._reads(key, self._is_former, record, queue):
+            return
         seen = self._seen.get(key)
         if seen is None:
             seen = self._seen[key] = _Seen(record.queue_offset)
@@ -96,15 +121,45 @@ class QueueCheck:
             )  # fmt: skip
         seen.next = max(seen.next, record.queue_offset + 1)
         seen.messages += 1
-        queue = self._queues.by_key.get(key)
         if key not in self._unreadable:
-            try:
-                self._check_unit(record, queue, seen)
-            except ReadError as error:
-                self._unreadable.add(key)
-                self._findings.damage(
-                    Part.QUEUE, "unreadable", error.path, error.offset, error.reason, REMEDY
-                )
+            self._reads(key, self._check_unit, record, queue, seen)
+
+    def _reads(self, key: QueueKey, check: Callable[..., bool | None], *what: object) -> bool:
+        """Return what a check says; note files of the queue that cannot be read."""
+        try:
+            return bool(check(*what))
+        except ReadError as error:
+            self._unreadable.add(key)
+            self._findings.damage(
+                Part.QUEUE, "unreadable", error.path, error.offset, error.reason, REMEDY
+            )
+            return False
+
+    def _is_former(self, record: Record, queue: Queue | None) -> bool:
+        """Tell whether a message is from before its queue was begun anew. Errors: `ReadError`."""
+        key = (record.topic, record.queue_id)
+        if queue is None or queue.is_light or key in self._seen:
+            return False
+        former = self._former.get(key)
+        if former is None:
+            first = queue.unit(queue.first)
+            is_before = first is not None and first[1] != GAP_SIZE and record.physical < first[0]
+            if first is None or not is_before or record.queue_offset < queue.first:
+                return False
+            former = self._former[key] = _Former(record, first[0])
+        if record.physical < former.physical:
+            former.messages += 1
+            former.next = record.queue_offset + 1
+            return True
+        former.confirmed = (record.physical, record.queue_offset) == (former.physical, queue.first)
+        if not former.confirmed:
+            self._take_for_seen(key, former)
+        return False
+
+    def _take_for_seen(self, key: QueueKey, former: _Former) -> None:
+        """Count messages to their queue after all: its first unit is wrong."""
+        seen = self._seen[key] = _Seen(former.first)
+        seen.messages, seen.next = former.messages, former.next
 
     def _check_unit(self, record: Record, queue: Queue | None, seen: _Seen) -> None:
         unit = None if queue is None else queue.unit(record.queue_offset)
@@ -166,6 +221,8 @@ class QueueCheck:
                 f"{self.behind} messages from here on are in no queue yet",
                 "dispatch comes to it, at the latest at the next start",
             )  # fmt: skip
+        for key, former in self._former.items():
+            self._tell_former(self._queues.by_key[key], former)
         self._queues.forget()  # a broker that is at work has written more since
         for key, queue in self._queues.by_key.items():
             if key in self._unreadable or queue.is_light:
@@ -181,6 +238,24 @@ class QueueCheck:
                 self._findings.damage(
                     Part.QUEUE, "unreadable", error.path, error.offset, error.reason, REMEDY
                 )
+
+    def _tell_former(self, queue: Queue, former: _Former) -> None:
+        if former.confirmed:
+            self._findings.note(
+                Part.QUEUE, "begun anew", former.path,
+                f"{former.messages} messages of {queue.name} from offset {former.offset} on are of"
+                " a topic that was deleted and made again",
+            )  # fmt: skip
+            return
+        key = (queue.topic, queue.queue_id)
+        if key not in self._seen:
+            self._take_for_seen(key, former)
+        path, offset = queue.place(queue.first)
+        self._findings.damage(
+            Part.QUEUE, "wrong unit", path, offset,
+            f"unit {queue.first} says that its message is at {former.physical}, and none of this"
+            f" queue and offset is there; {former.messages} messages lie before", REMEDY,
+        )  # fmt: skip
 
     def _check_rest(
         self, queue: Queue, seen: _Seen | None, log: tuple[int, int], *, tail_may_be_lost: bool

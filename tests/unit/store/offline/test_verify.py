@@ -22,6 +22,7 @@ from store.plain.config import PlainLogConfig
 from store.plain.files import open_segments
 from tests.unit.store.faults.stores import built
 from tests.unit.store.offline.stores import (
+    MESSAGES,
     QUEUE_FILE,
     SEGMENT,
     PlainStore,
@@ -199,6 +200,22 @@ def test_queue_that_is_gone_is_damage_unless_its_topic_is(plain):
     report = check(root)
     assert report.findings.health is Health.HEALTHY
     assert kinds(report) == {("consume queue", "no such topic")}
+
+
+def test_queues_of_a_topic_that_was_made_again_are_healthy(tmp_path):
+    """RocketMQ counts from 0 again; what the log has of before is in no queue."""
+    store = PlainStore()
+    for key in [key for key in store.queues if key[0] == "t1"]:
+        store.queues[key].clear()
+    for number in range(MESSAGES, MESSAGES + 30):
+        store.add(number)
+    write(tmp_path, store.files())
+    report = check(tmp_path)
+    assert report.findings.health is Health.HEALTHY
+    assert kinds(report) == {("consume queue", "begun anew")}
+    flip(tmp_path / f"consumequeue/t1/0/{0:020}", 6)
+    (found,) = damage(check(tmp_path))
+    assert (found.path, found.offset) == (str(tmp_path / f"consumequeue/t1/0/{0:020}"), 0)
 
 
 def test_unit_of_no_message_is_damage(plain):
