@@ -17,6 +17,7 @@ from store.index.codec import (
     ENTRY,
     ENTRY_BYTES,
     FIRST_ENTRY,
+    HEADER_BYTES,
     Header,
     Layout,
     encode_header,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+_PLACES_END: Final = HEADER_BYTES - 8
+"""Where times and places of a header end."""
 _READ_ENTRIES: Final = 1 << 14
 _WRITE_BYTES: Final = 1 << 20
 _WHOLE_FACTOR: Final = 4
@@ -94,8 +97,8 @@ class IndexFile:
 
     __slots__ = (
         "begin_physical", "begin_timestamp", "copy", "count", "crcs", "end_physical",
-        "end_timestamp", "is_created", "is_damaged", "is_rewritten", "layout", "name", "path",
-        "slot_crcs", "slots_count", "table", "tail", "used", "written",
+        "end_timestamp", "first_header", "is_created", "is_damaged", "is_rewritten", "layout",
+        "name", "path", "slot_crcs", "slots_count", "table", "tail", "used", "written",
     )  # fmt: skip
 
     def __init__(self, layout: Layout, directory: str, name: str, header: Header) -> None:
@@ -119,6 +122,9 @@ class IndexFile:
         """Whether it is on disk."""
         self.is_damaged = False
         """Whether it was found not to be as it was written: the next start makes it anew."""
+        self.first_header = encode_header(header._replace(next_number=self.count))
+        """What it says before its first slots are written: where the one before ends. RocketMQ
+        does not index again what lies before that."""
         self.tail = bytearray()
         self.table: SlotTable | None = None
         self.copy: TableCopy | None = None
@@ -164,6 +170,8 @@ class IndexFile:
         """Write the tail. Errors: `OSError`; the tail stays then."""
         if self.tail:
             file = handles.open(self.path)
+            if not self.is_created and any(self.first_header[:_PLACES_END]):
+                file.pwrite(0, (self.first_header,))
             self.is_created = True
             file.pwrite(self.layout.entry_at(self.written), (self.tail,))
             if self.crcs is not None:

@@ -113,6 +113,21 @@ def test_a_full_file_is_followed_by_one_that_counts_from_its_end():
     assert int.from_bytes(second[at : at + 4], "big") == 4, "seconds since the end of the first"
 
 
+def headers_after_a_kill(disk):
+    """What RocketMQ finds: entries were written, and no slots."""
+    index = make(disk)
+    index.put_all([keyed(n, every_ms=4000) for n in range(12)])
+    assert index.flush()
+    return [decode_header(data) for data in support.contents(disk).values()]
+
+
+def test_a_new_file_says_where_the_one_before_ends_before_it_has_slots():
+    """With 0 there, RocketMQ puts every message that it dispatches again into it, a second time."""
+    _, second = headers_after_a_kill(FakeDisk())
+    end = 1_700_000_000_000 + 8 * 4000
+    assert second == (end, end, 800, 800, 0, 1)
+
+
 def test_names_rise_though_the_clock_stands_still():
     index = make(entries=3)
     index.put_all([keyed(n) for n in range(10)])
