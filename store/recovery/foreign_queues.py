@@ -68,6 +68,9 @@ EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses of RocketMQ's ConsumeQueueExt, which we do not read: such
 units are made again, with the hash."""
 
+TIMER_QUEUE: Final = (b"rmq_sys_wheel_timer", 0)
+"""Where RocketMQ 5 keeps messages that are to be delivered at a time."""
+
 QueueKey = tuple[bytes, int]
 
 _log = logging.getLogger(__name__)
@@ -126,6 +129,8 @@ class ForeignQueueRecovery:
         self._log_end = log.end_position
         self._is_small = self._log_end - self._log_begin <= SMALL_LOG_BYTES
         self._begin_max = self._log_end
+        self._light = 0
+        """Topics of RocketMQ's that it fills with messages of other topics."""
 
     def run(self) -> int:
         """Fill the queues; return the position at which dispatch begins.
@@ -152,7 +157,19 @@ class ForeignQueueRecovery:
             "event=queues_adopted queues=%d begin=%d complete=%d log_end=%d clean=%s",
             len(self._queues.by_key), begin, complete, self._log_end, self._left.clean,
         )  # fmt: skip
+        self._tell_what_is_not_served()
         return begin
+
+    def _tell_what_is_not_served(self) -> None:
+        """Name what stays as it is until RocketMQ has the directory again."""
+        if self._light:
+            _log.warning("event=light_queues_not_served topics=%d", self._light)
+        timed = self._queues.by_key.get(TIMER_QUEUE)
+        if timed is not None and timed.max_offset > timed.min_offset:
+            _log.warning(
+                "event=timers_not_served messages_at_most=%d",
+                timed.max_offset - timed.min_offset,
+            )
 
     # 1. Structure
 
@@ -189,6 +206,7 @@ class ForeignQueueRecovery:
         found = []
         for topic in names_in(self._disk, root):
             if topic.startswith(LIGHT_QUEUE_PREFIX):
+                self._light += 1
                 continue
             for queue_id in names_in(self._disk, f"{root}/{topic}"):
                 if not (queue_id.isascii() and queue_id.isdigit()) or len(queue_id) > 10:

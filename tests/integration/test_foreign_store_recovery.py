@@ -161,6 +161,19 @@ def test_after_a_crash_with_a_checkpoint_of_no_use_all_is_dispatched_again(
     opened.close()
 
 
+def test_what_is_not_served_is_named(recorded, tmp_path, caplog):
+    root = copied(recorded, tmp_path, "clean")
+    shutil.copytree(next((root / "consumequeue").iterdir()), root / "consumequeue/%LMQ%a")
+    opened = Opened(root)
+    assert "event=light_queues_not_served topics=1" in caplog.text
+    assert "timers" not in caplog.text
+    assert any((root / "consumequeue/%LMQ%a").rglob("0*0")), "RocketMQ goes on with it"
+    opened.queues.maybe_make(b"rmq_sys_wheel_timer", 0).max_offset = 3
+    opened.recovery._tell_what_is_not_served()
+    assert "event=timers_not_served messages_at_most=3" in caplog.text
+    opened.close()
+
+
 def test_wiped_queues_are_made_from_the_log(recorded, expected, tmp_path):
     root = copied(recorded, tmp_path, "clean")
     shutil.rmtree(root / "consumequeue")
