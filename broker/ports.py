@@ -134,19 +134,28 @@ def check_no_group(disk: Disk, config: BrokerConfig) -> None:
 def check_no_plain_log(disk: Disk, config: BrokerConfig) -> None:
     """Find out whether a member of a group would pass over the messages of a plain log.
 
+    RocketMQ reads on in the plain log that a broker had before DLedger was switched on. Without it
+    the queues would be cut to what the log of the group has, and begin at 0 where that is nothing.
+
     Raises:
         FatalError: it would.
     """
     path = config.store_path
-    if any(name.startswith(_PREFIX) for name in _names(disk, path)):
-        return
     where = config.commit_log_directory
-    if any(len(name) == _SEGMENT_NAME_CHARS and name.isdigit() for name in _names(disk, where)):
+    if not any(len(one) == _SEGMENT_NAME_CHARS and one.isdigit() for one in _names(disk, where)):
+        return
+    if any(name.startswith(_PREFIX) for name in _names(disk, path)):
         raise FatalError(
-            f"storePathRootDir={path}: {where} holds messages of a broker without a group, which"
-            " a member of a group does not read. Set enableDLegerCommitLog=false to serve them,"
-            " or give the member another directory"
+            f"storePathRootDir={path}: {where} holds messages from before this group, which its"
+            " members do not read, as RocketMQ's do. Let RocketMQ go on until its retention has"
+            " removed the files there (fileReservedTime); or, if nobody needs them any more, move"
+            f" {where} away at all members"
         )
+    raise FatalError(
+        f"storePathRootDir={path}: {where} holds messages of a broker without a group, which"
+        " a member of a group does not read. Set enableDLegerCommitLog=false to serve them,"
+        " or give the member another directory"
+    )
 
 
 def check_understood(disk: Disk, config: BrokerConfig) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from broker import ports
 from broker.config import BrokerConfig
-from broker.ports import check_log, check_no_group, check_understood
+from broker.ports import check_log, check_no_group, check_no_plain_log, check_understood
 from dledger.codec.properties import Identity, encode_identity
 from dledger.mark import LogMark
 from ledgermq.runtime.disk import RealDisk
@@ -194,3 +194,27 @@ def test_what_rocketmq_5_keeps_elsewhere_is_not_passed_over(tmp_path):
         assert word in said
         assert f"{tmp_path}/{made.partition('/')[0]}" in said
         (tmp_path / made).unlink()
+
+
+def of_a_member(path):
+    """Return why a member of a group does not start in a directory, empty where it does."""
+    group = {"dledger_group": "g", "dledger_self_id": "n0", "dledger_peers": "n0-127.0.0.1:1"}
+    config = BrokerConfig(broker_name="a", store_path=str(path), enable_dledger=True, **group)
+    try:
+        check_no_plain_log(RealDisk(), config)
+    except FatalError as error:
+        return error.message
+    return ""
+
+
+def test_a_member_does_not_pass_over_a_plain_log(tmp_path):
+    """RocketMQ goes on reading the log that a broker had before DLedger was switched on."""
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    assert not of_a_member(tmp_path)
+    (log / f"{0:020}").touch()
+    assert "Set enableDLegerCommitLog=false" in of_a_member(tmp_path)
+    (tmp_path / "dledger-n0").mkdir()
+    assert "messages from before this group" in of_a_member(tmp_path)
+    (log / f"{0:020}").unlink()
+    assert not of_a_member(tmp_path), "retention has removed it"
