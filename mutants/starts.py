@@ -99,4 +99,13 @@ STARTS: Final = (
             ("next_offset=result.next_offset + 1", "next_offset=result.next_offset"),
         ),
     ),
+    Mutant(
+        name="queues-made-anew-not-seen-after-a-kill",
+        breaks="A topic that RocketMQ made again, and was killed: its messages are in no queue.",
+        source="RocketMQ TopicConfigManager.deleteTopicConfig; our checkpoint is from before.",
+        plant=patch(
+            "store.recovery.foreign:take_over",
+            ("not directory.was_clean and not is_foreign", "not directory.was_clean"),
+        ),
+    ),
 )

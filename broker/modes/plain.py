@@ -132,7 +132,13 @@ class PlainMode:
         )
         self._store.load(
             applied_index + 1,
-            recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),
+            recover=lambda queues: take_over(
+                self._directory,
+                self._disk,
+                queues,
+                self.log,
+                is_foreign=self.snapshot.has_foreign,
+            ),
             index_until=None if self._directory.was_clean else self._directory.times.index,
         )
         self._directory.mark_unclean(self._mark)

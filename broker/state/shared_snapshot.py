@@ -67,6 +67,8 @@ class SharedSnapshot(Snapshot):
         super().__init__(directory, state, disk)
         self._is_system = is_system
         self._extras: dict[str, Extra] = {}
+        self.has_foreign = False
+        """Whether RocketMQ wrote some table last."""
         #: By file, the entry up to which the log was inside when the broker started.
         self._floors: dict[str, int] = {}
         #: By file, its first member as it was or will be written last.
@@ -81,6 +83,7 @@ class SharedSnapshot(Snapshot):
         self._check_replaced()
         index = self._read_index()
         marks = {name: self._load_file(name) for name in self._tables}
+        self.has_foreign = "foreign" in marks.values()
         is_ours = index is not None or any(isinstance(mark, int) for mark in marks.values())
         if not is_ours:
             self._check_not_lost(marks)

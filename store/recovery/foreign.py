@@ -41,16 +41,22 @@ _log = logging.getLogger(__name__)
 
 
 def take_over(
-    directory: "StoreDirectory", disk: "Disk", queues: "ConsumeQueues", log: "PlainLog"
+    directory: "StoreDirectory",
+    disk: "Disk",
+    queues: "ConsumeQueues",
+    log: "PlainLog",
+    *,
+    is_foreign: bool = True,
 ) -> Recovered:
     """Fill the queues; the log is open, the directory entered and still as it was left.
 
-    Errors: `FatalError`; `OSError`.
+    ``is_foreign``: RocketMQ may have written since our checkpoint. Errors: `FatalError`; `OSError`.
     """
     data = disk.read(f"{directory.path}/{CHECKPOINT_FILE}")
     checkpoint = maybe_decode_checkpoint(data) if data is not None else None
     counts = checkpoint is not None and _counts(checkpoint, disk, queues, log)
-    if checkpoint is not None and counts and _are_as_left(directory, checkpoint, queues, log):
+    is_ours = not directory.was_clean and not is_foreign
+    if checkpoint is not None and counts and (is_ours or _are_as_left(checkpoint, queues, log)):
         if log.maybe_end(checkpoint.head.marks[0]) != log.end_position:
             # Somebody wrote behind it: what the queues have of that goes, and is made again.
             directory.mark_unclean()
@@ -96,15 +102,12 @@ def _adopt(
     return Recovered(rebuild=False, begin=begin)
 
 
-def _are_as_left(
-    directory: "StoreDirectory", checkpoint: Checkpoint, queues: "ConsumeQueues", log: "PlainLog"
-) -> bool:
+def _are_as_left(checkpoint: Checkpoint, queues: "ConsumeQueues", log: "PlainLog") -> bool:
     """Tell whether the queues have what the checkpoint says, if RocketMQ wrote behind it.
 
     It makes the queues of a topic anew that was deleted, and counts from 0 again.
     """
-    is_end = log.maybe_end(checkpoint.head.marks[0]) == log.end_position
-    if not directory.was_clean or is_end:
+    if log.maybe_end(checkpoint.head.marks[0]) == log.end_position:
         return True
     return all(_is_as_left(mark, queues) for mark in checkpoint.queues)
 

@@ -10,12 +10,17 @@ import base64
 import json
 import shutil
 import tarfile
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import MessageExt, decode_records, encode_record
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from store.layout import UNIT
 from tests import fixtures
 from tests.integration.broker_cluster import until
 from tests.integration.plain_broker import Plain, copy_running, plain
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ["clean", "killed"]
+HOST = pack_host("127.0.0.1", 10911)
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +198,51 @@ def test_directory_that_was_not_left_cleanly_is_opened_again(
             shutil.copytree(recorded / "clean" / "store", store)
 
     asyncio.run(main())
+
+
+def make_again(store: Path, bodies: list[bytes]) -> None:
+    """Do what RocketMQ does when a topic is deleted and made again, and is killed then."""
+    segment = next(p for p in sorted((store / "commitlog").iterdir())[::-1] if any(p.read_bytes()))
+    data = bytearray(segment.read_bytes())
+    at, units = len(bytes(data).rstrip(b"\0")), b""
+    for number, body in enumerate(bodies):
+        now = int(time.time() * 1000)
+        place = int(segment.name) + at
+        message = MessageExt("ours", 0, 0, 0, number, place, now, HOST, now, HOST, 0, 0, body, b"")
+        record = encode_record(message)
+        data[at : at + len(record)] = record
+        units += UNIT.pack(place, len(record), 0)
+        at += len(record)
+    assert len(data) == segment.stat().st_size
+    segment.write_bytes(data)
+    (queue,) = (store / "consumequeue/ours/0").iterdir()
+    queue.write_bytes(units.ljust(queue.stat().st_size, b"\0"))
+    topics = json.loads((store / "config/topics.json").read_text())
+    del topics["ledgerIndex"]
+    (store / "config/topics.json").write_text(json.dumps(topics))
+    (store / "abort").touch()
+
+
+def left_of_a_topic_made_again(store: Path) -> list[bytes]:
+    async def main() -> list[bytes]:
+        async with plain(store) as broker:
+            await write(broker, 0, 30)
+        make_again(store, [b"new 0", b"new 1"])
+        async with plain(store) as broker:
+            return [bytes(record.body) for record in await broker.read_all("ours", 0)]
+
+    return asyncio.run(main())
+
+
+def test_a_topic_that_rocketmq_made_again_before_it_was_killed(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """What our checkpoint says of its queues is of the topic before."""
+    store = copied(recorded, tmp_path, "clean")
+    assert left_of_a_topic_made_again(store) == [b"new 0", b"new 1"]
+    store = copied(recorded, tmp_path / "planted", "clean")
+    with planted(BY_TESTS["queues-made-anew-not-seen-after-a-kill"]):
+        assert left_of_a_topic_made_again(store) != [b"new 0", b"new 1"]
 
 
 def test_what_only_rocketmq_knows_is_left_alone(recorded: Path, tmp_path: Path) -> None:
