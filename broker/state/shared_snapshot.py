@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
+from codecs import BOM_UTF8
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -196,8 +197,8 @@ class SharedSnapshot(Snapshot):
         """
         result: int | str = "missing"
         for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
-            data = self._disk.read(path)
-            if not data or not data.strip():
+            data = (self._disk.read(path) or b"").removeprefix(BOM_UTF8)
+            if not data.strip():
                 continue
             try:
                 self._restore_file(name, data, self._tables[name])

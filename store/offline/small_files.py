@@ -6,6 +6,7 @@ What they promise about the log is returned as `Promises`. Source: spec/disk.md 
 from __future__ import annotations
 
 import struct
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -213,7 +214,7 @@ def _maybe_json(path: str, findings: Findings) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        value = loads(data, FILE)
+        value = loads(data.removeprefix(BOM_UTF8), FILE)
     except RemoteProtocolError:
         return None
     return value if isinstance(value, dict) else None

@@ -276,6 +276,11 @@ def test_without_any_readable_file_the_whole_log_is_read(foreign: Path) -> None:
     assert World(foreign, 1000).index == -1
 
 
+def test_a_mark_of_the_byte_order_is_read_over_as_by_rocketmq(foreign: Path) -> None:
+    (foreign / "topics.json").write_bytes(b"\xef\xbb\xbf" + TOPICS.encode())
+    assert World(foreign, 1000).tables.topics.get("orders") is not None
+
+
 @pytest.mark.parametrize("backup", [b"{", b"\0" * 9, None])
 def test_a_table_that_rocketmq_left_unreadable_is_not_written_over(
     foreign: Path, backup: bytes | None
