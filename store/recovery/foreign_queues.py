@@ -66,7 +66,7 @@ SAFETY_MS: Final = 3_000
 """RocketMQ believes its checkpoint only so far."""
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses of RocketMQ's ConsumeQueueExt, which we do not read: such
-units are made again, with the hash."""
+units are made again, with the hash, but for those of messages that are gone: they count."""
 
 TIMER_QUEUE: Final = (b"rmq_sys_wheel_timer", 0)
 """Where RocketMQ 5 keeps messages that are to be delivered at a time."""
@@ -267,7 +267,7 @@ class ForeignQueueRecovery:
                 while data[at : at + UNIT_BYTES] == GAP_UNIT:
                     at += UNIT_BYTES
                 scan.first = (start + at) // UNIT_BYTES
-            count, physical_end = _good_units(data, at, physical_end)
+            count, physical_end = _good_units(data, at, physical_end, self._log_begin)
             good = at + count * UNIT_BYTES
             scan.end = (start + good) // UNIT_BYTES
             scan.broken = good < min(len(data), size)
@@ -443,14 +443,16 @@ def names_in(disk: "Disk", directory: str) -> list[str]:
         return []
 
 
-def _good_units(data: bytes, at: int, physical_end: int) -> tuple[int, int]:
+def _good_units(data: bytes, at: int, physical_end: int, log_begin: int) -> tuple[int, int]:
     """Count the units from ``at`` on that lie behind each other in the log.
 
     Returns that, and where in the log the last of them ends.
     """
     count = 0
     for physical, size, tags in UNIT.iter_unpack(memoryview(data)[at:]):
-        if size <= 0 or physical < physical_end or tags <= EXT_ADDRESS_MAX:
+        if size <= 0 or physical < physical_end:
+            break
+        if tags <= EXT_ADDRESS_MAX and physical >= log_begin:
             break
         physical_end = physical + size
         count += 1

@@ -18,6 +18,7 @@ from store.queues.consume_queue import ConsumeQueues
 from store.recovery.checkpoint import StoreTimes, decode_times
 from store.recovery.foreign_queues import ForeignQueueRecovery, LeftBehind
 from tests import fixtures
+from tests.unit.store.offline.stores import QUEUE_FILE, SEGMENT, PlainStore, write
 
 SEGMENT_BYTES = 256 * 1024
 FILE_BYTES = 2000
@@ -172,6 +173,30 @@ def test_what_is_not_served_is_named(recorded, tmp_path, caplog):
     opened.recovery._tell_what_is_not_served()
     assert "event=timers_not_served messages_at_most=3" in caplog.text
     opened.close()
+
+
+@pytest.mark.parametrize("tags", [5, -(1 << 62)])
+def test_a_queue_whose_messages_are_gone_keeps_counting(tmp_path, tags):
+    """With and without an address in ``consumequeue_ext``, which is read no more."""
+    store = PlainStore(40, first_position=2 * SEGMENT)
+    files = store.files()
+    old = b"".join(UNIT.pack(place, 50, tags) for place in (100, 200, 300))
+    files[f"consumequeue/old/0/{0:020}"] = old.ljust(QUEUE_FILE, b"\0")
+    write(tmp_path, files)
+    log = PlainLog(PlainLogConfig(directory=f"{tmp_path}/commitlog", segment_bytes=SEGMENT))
+    log.open(clean=True, safe_timestamp_ms=0)
+    config = StoreConfig(directory=str(tmp_path), store_host=bytes(8), queue_file_bytes=QUEUE_FILE)
+    queues = ConsumeQueues(config, RealDisk())
+    bases = range(log.first_position, log.next_position, SEGMENT)
+    left = LeftBehind(
+        clean=True, times=StoreTimes(0, 0, 0), segments=bases, segment_bytes=SEGMENT,
+        last_start=log.written.last_start,
+    )  # fmt: skip
+    ForeignQueueRecovery(RealDisk(), queues, log, left, before_change=lambda: None).run()
+    queue = queues.by_key[b"old", 0]
+    assert (queue.min_offset, queue.max_offset) == (3, 3)
+    queues.files.close()
+    log._segments.close()
 
 
 def test_wiped_queues_are_made_from_the_log(recorded, expected, tmp_path):
