@@ -3,15 +3,16 @@
 Offsets, locks, halves, members, claims and held pulls have one room each that all groups and
 addresses share.
 What is counted twice, or stays counted when it has gone, is refused to others in the end, and what
-is not counted knows no bound. A claim is of a member: one that has left holds no queue back. A
-connection of a member that has ended is no member's any more.
+is not counted knows no bound. Leases of queues lie in the order in which they run out: what has is
+looked for from the front, and behind one that holds nothing is found. A claim is of a member: one
+that has left holds no queue back. A connection of a member that has ended is no member's any more.
 Source: `broker.fair_share`; `dledger.peers.rpc`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from broker.groups.claims import Claims
     from broker.groups.client_registry import Client, ConsumerRegistry
     from broker.pulls.long_polling import HoldTable
+    from broker.state.queue_lock import QueueLockTable
     from broker.tables import Tables
     from sim.oracles.replica import Replica
 
 COUNTED: Final = "A39 share counted otherwise than held"
 PEERS: Final = "A43 connection of a peer that is gone is kept"
 CLAIMED: Final = "A41 claim of a member that is gone"
+LEASED: Final = "A39 leases out of the order in which they end"
 OPEN: Final = "A39 room of a log open after a stall"
 
 Held = Counter[str | int]
@@ -98,6 +101,7 @@ def check_shares(name: str, controller: BrokerController) -> None:
     for what, share, held in shares:
         _compare(name, what, share, held)
     _check_claims(name, claims, tables.consumers)
+    _check_leases(name, tables.locks)
     _check_room(name, controller)
 
 
@@ -110,6 +114,14 @@ def check_peers(name: str, transport: TcpTransport) -> None:
         if one.is_connected and one._transport is None:
             text = f"{name} has a connection of {one.sender or 'nobody known'} from {one.remote}"
             raise Violation(PEERS, f"{text}, which has ended", node=name)
+
+
+def _check_leases(name: str, locks: QueueLockTable) -> None:
+    """Look for a lease that runs out before one that lies in front of it."""
+    ends = [lease.until_ms for lease in locks._leases.values()]
+    if any(one > other for one, other in pairwise(ends)):
+        text = f"{name} looks for leases that have run out from the front, and has {ends[:6]}"
+        raise Violation(LEASED, text, node=name)
 
 
 def _check_room(name: str, controller: BrokerController) -> None:

@@ -1,5 +1,6 @@
 """A broker counts of offsets, locks, halves, members and claims what it has."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ from sim.oracles.base import Findings, Violation
 from sim.oracles.shares import (
     CLAIMED,
     COUNTED,
+    LEASED,
     LOOK_NS,
     PEERS,
     Looks,
@@ -117,6 +119,18 @@ def test_a_claim_is_of_a_member(monkeypatch):
     one = broker()
     one.tables.consumers.claims._of.clear()
     assert look(one) == COUNTED
+
+
+def test_what_has_run_out_lies_behind_nothing_that_holds():
+    one = broker()
+    locks = one.tables.locks
+    for now_ms, queue in ((0, 0), (5, 1), (9, 0)):
+        row = {"brokerName": "b", "queueId": queue, "topic": "orders"}
+        change = {"group": GROUP, "clientId": "c", "queues": [row]}
+        locks.apply_lock(json.dumps(change).encode(), now_ms)
+    assert look(one) is None
+    locks._leases = dict(reversed(locks._leases.items()))
+    assert look(one) == LEASED
 
 
 def test_what_a_group_subscribes_to_is_weighed_as_it_is():
