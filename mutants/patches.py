@@ -75,6 +75,7 @@ from mutants.unheard import UNHEARD
 from mutants.unwatched import UNWATCHED
 from mutants.wire import WIRE
 from mutants.withheld import WITHHELD
+from mutants.worn import WORN
 
 if TYPE_CHECKING:
     from mutants.planting import Mutant
@@ -186,6 +187,7 @@ _SIMULATED: Final = (
     *COUNTED,
     *UNHEARD,
     *INSISTENCE,
+    *WORN,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sim.disk_rules import CHANGING, Action, Latency, Rule
 from sim.faults.edges import RENEWED, VALID
 from sim.oracles.order import LEASE_MS
+from sim.smallness import UNREAD
 
 if TYPE_CHECKING:
     from broker.controller import BrokerController
@@ -91,6 +93,9 @@ def scale_broker(plan: Plan, controller: BrokerController) -> None:
     tables.locks._lease_ms = lease_ms(plan)
     if edges is not None and edges.silent_ms:
         tables.consumers._members.expiry_ms = tables.producers._members.expiry_ms = edges.silent_ms
+    worn, server = plan.workload.worn, controller.server
+    if worn is not None and worn.socket_bytes:
+        server._config = replace(server._config, write_pause_bytes=worn.socket_bytes // UNREAD)
 
 
 def scale_member(plan: Plan, push: PushConsumer) -> None:

@@ -178,7 +178,9 @@ class Layout:
     def broker_config(self, name: str) -> SimBrokerConfig:
         """Return the settings of a broker."""
         config, settings = self._usual_config(name), self.plan.workload.transactional
-        strain = self.plan.workload.strain
+        strain, worn = self.plan.workload.strain, self.plan.workload.worn
+        if worn is not None:
+            config = replace(config, sim_pending_bytes=worn.pending_bytes)
         if strain is not None:
             config = replace(
                 config,

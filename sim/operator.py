@@ -1,12 +1,17 @@
-"""What is asked of a broker directly, in its own process: read indexes, to drop old log."""
+"""What is asked of a broker directly, in its own process: read indexes, to drop old log.
+
+In some plans also for the last message that it has, by its id: anybody can guess that.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dledger.core.model import Role
-from dledger.errors import DLedgerError
+from dledger.errors import DamagedEntry, DLedgerError
+from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.workload import AT_BROKERS, Kind, Op
 
 if TYPE_CHECKING:
@@ -39,6 +44,30 @@ class Operator:
         for op in world.operations:
             if op.kind in AT_BROKERS:
                 world.at(op.at_ms * NS_PER_MS, partial(asks[op.kind], op))
+        worn = world.plan.workload.worn
+        if worn is not None and worn.by_id_ms:
+            self._ask_by_id(worn.by_id_ms * NS_PER_MS)
+
+    def _ask_by_id(self, period_ns: int) -> None:
+        """Ask each broker for the last message that it has, again and again."""
+        world = self._world
+        for name in world.brokers():
+            if world.node(name) is not None:
+                world.run_on(name, self._read_by_id(name))
+        next_ns = world.loop.now_ns + period_ns
+        if next_ns < world.plan.options.safety_ms * NS_PER_MS:
+            world.at(next_ns, partial(self._ask_by_id, period_ns))
+
+    async def _read_by_id(self, name: str) -> None:
+        world, replica = self._world, self._world.watch.replicas[name]
+        last = replica.mark(replica.last_index)
+        if last is None or world.node(name) is None:  # it may begin anew meanwhile
+            return
+        physical = last.position + ENTRY_HEADER_BYTES
+        with contextlib.suppress(DamagedEntry):
+            if world.controllers[name].store.reader.message_at(physical) is not None:
+                world.clients_oracle.on_shown(name, replica.last_index)
+                world.record.count("shown_by_id")
 
     def _ask_read_index(self, op: Op) -> None:
         """Ask whoever believes to lead, and one more."""

@@ -37,6 +37,9 @@ class SimBrokerConfig(BrokerConfig):
     sim_tell_clock_ms: int = 0
     """How often members tell each other their clocks."""
 
+    sim_pending_bytes: int = 0
+    """Bytes that may wait for a majority; 0: as usual."""
+
     sim_units_max: int = 0
     """Messages that are looked at for one read; 0: as usual."""
 
@@ -58,6 +61,7 @@ class SimBrokerConfig(BrokerConfig):
             tell_clock_ms=self.sim_tell_clock_ms,
             span_bytes_max=self.sim_span_bytes,
             inflight_spans_max=self.sim_inflight_spans,
+            pending_bytes_max=self.sim_pending_bytes or config.pending_bytes_max,
         )
 
     def store_config(self) -> StoreConfig:

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
 
 NS_PER_MS: Final = 1_000_000
+UNREAD: Final = 4
+"""What part of that which may be under way may wait at the sender besides."""
+BUFFERS: Final = ("sim.transport:KERNEL_BYTES", "sim.transport:HIGH_WATER_BYTES")
+SAVES: Final = "broker.state.saver:PERIOD_MS"
 
 
 @contextlib.contextmanager
 def with_small(plan: Plan) -> Iterator[None]:
     """Set what a plan has drawn small for as long as the context lasts."""
-    small = plan.workload.small
+    small, worn = plan.workload.small, plan.workload.worn
     with contextlib.ExitStack() as behind:
         if small is not None:
             for name in small.limits:
@@ -37,6 +41,12 @@ def with_small(plan: Plan) -> Iterator[None]:
             if small.turn_ms:
                 rng = SplitRng(plan.seed).split("turns between slices")
                 behind.enter_context(_long_turns(rng, small.turn_ms / 1_000))
+        if worn is not None and worn.saved_ms:
+            _exchange(behind, SAVES, worn.saved_ms)
+        if worn is not None and worn.socket_bytes:
+            _exchange(behind, "sim.transport:WINDOW_BYTES", worn.socket_bytes)
+            for name in BUFFERS:
+                _exchange(behind, name, worn.socket_bytes // UNREAD)
         yield
 
 

@@ -186,7 +186,8 @@ class BitRot(Effect):
             rng = self.rng.split(f"{number}/{attempt}")
             path = rng.choice(paths)
             offset = rng.randint(0, disk.nonzero_end(path) - 1)
-            if disk.corrupt(path, offset, 1 << rng.randint(0, 7)):
+            bit = 1 << rng.randint(0, 7)
+            if disk.corrupt(path, offset, int(self.event.number("mask")) or bit):
                 return True
         return False
 

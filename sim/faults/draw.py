@@ -34,6 +34,8 @@ from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.faults.unwilling import UNWILLING, draw_unwilling
+from sim.faults.wearing import WEARING, with_wearing
+from sim.faults.worn import WORN, draw_worn
 from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
 
@@ -141,12 +143,13 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         workload = structs.replace(workload, edges=edges, small=small, seldom=seldom)
         unwilling = draw_unwilling(rng.split(UNWILLING), has_members=_has_members(workload))
         workload = structs.replace(workload, unwilling=unwilling)
+        workload = _with_worn(rng.split(WORN), workload, is_behind=Package.BEHIND in on)
         events = _with_more(rng, workload, events, options, on=on)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
-    events = [*far, *events[:EVENTS_MAX]]
-    return Plan(seed=seed, options=options, workload=workload, events=tuple(events))
+    events = with_wearing(rng.split(WEARING), events[:EVENTS_MAX], options, workload)
+    return Plan(seed=seed, options=options, workload=workload, events=(*far, *events))
 
 
 def _with_more(
@@ -170,6 +173,14 @@ def _with_more(
         stream = rng.split(ASKED_AGAIN)
         events = with_asked_again(stream, events, options, asked.check_ms)
     return _with_half_open(rng.split(HALF_OPEN), workload, events, options)
+
+
+def _with_worn(rng: SplitRng, workload: Workload, *, is_behind: bool) -> Workload:
+    """Return a workload at brokers that are worn, in some plans that are not special otherwise."""
+    if workload.strain or workload.edges or workload.unwilling:
+        return workload
+    worn = draw_worn(rng, body_max=workload.body_max, is_behind=is_behind)
+    return structs.replace(workload, worn=worn)
 
 
 def _with_half_open(

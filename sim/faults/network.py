@@ -202,6 +202,7 @@ class SlowLinks(Effect):
             base_us=int(1_000 * number("base_ms", 10)),
             spread_us=int(1_000 * number("spread_ms")),
             loss=number("loss"),
+            bytes_per_ms=int(number("bytes_per_ms")),
         )
         for pair in self._pairs():
             self.stage.delay(pair, self._delay)

@@ -21,6 +21,7 @@ from sim.faults.strain import Strain
 from sim.faults.switch import Switch
 from sim.faults.traffic import Broadcast, Delayed, Orderly, Retrying, Transactional
 from sim.faults.unwilling import Unwilling
+from sim.faults.worn import Worn
 from sim.kinds import Odd
 
 FORMAT: Final = 1
@@ -345,6 +346,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     small: Small | None = None
     seldom: Seldom | None = None
     unwilling: Unwilling | None = None
+    worn: Worn | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

@@ -115,6 +115,14 @@ class Clients:
             )
 
     @guarded
+    def on_shown(self, node: str, index: int) -> None:
+        """A broker has shown an entry to who asked for it by its id: it is committed."""
+        if index >= len(self._truth.committed):
+            self._report(
+                "A5 read before the commit", f"{node} shows entry {index} by its id", node=node
+            )
+
+    @guarded
     def on_pulled(self, queue: Queue, passed: range, tag: str, got: set[int]) -> None:
         """A read went past some offsets: what is there, with the tag asked for, was handed out."""
         truth = self._truth

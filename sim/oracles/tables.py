@@ -17,6 +17,8 @@ from sim.oracles.model import Model, covers
 
 if TYPE_CHECKING:
     from broker.controller import BrokerController
+    from dledger.core.model import SnapshotId
+    from dledger.core.snapshot import SnapshotMeta
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
 
@@ -60,6 +62,10 @@ class Tables:
         self._highest: dict[str, int] = {}
         self._compared_from: dict[str, int] = {}
         """By replica, the index from which on its tables are as the log says."""
+        self._metas: dict[str, SnapshotMeta | None] = {}
+        """By replica, the snapshot that it had when it was looked at last."""
+        self._included: dict[SnapshotId, int] = {}
+        """How far snapshots go whose makers had tables ahead of what they had applied anew."""
         self._shown: dict[int, tuple[str, Rows]] = {}
         """Where the model knows nothing: by number of records, the tables of some replica."""
 
@@ -68,10 +74,16 @@ class Tables:
         name = replica.name
         self._compared_from[name] = 0 if replica.is_wiped else self._highest.get(name, -1)
         self._models[name] = Model()
+        self._metas[name] = replica.controller.node.reader.snapshot_meta
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Compare what was applied since the last look. Errors: `Violation`."""
         name, applied = replica.name, change.now[5]
+        meta = replica.controller.node.reader.snapshot_meta
+        if meta is not self._metas[name] and meta is not None:
+            self._metas[name] = meta
+            if meta.state_index < self.compared_from(replica):
+                self._included.setdefault(meta.id, self.compared_from(replica))
         model, truth = self._models[name], self._truth
         count = bisect_right(truth.state_indexes, applied)
         if count < model.count:  # a snapshot took the place of its log
@@ -103,7 +115,9 @@ class Tables:
 
     def compared_from(self, replica: Replica) -> int:
         """Return the entry up to which the tables of a replica may include more than it applied."""
-        return max(_ahead(replica), self._compared_from.get(replica.name, 0))
+        meta = replica.controller.node.reader.snapshot_meta
+        included = -1 if meta is None else self._included.get(meta.id, -1)
+        return max(_ahead(replica), included, self._compared_from.get(replica.name, 0))
 
     def at_end(self, replica: Replica) -> None:
         """Compare once more: what changed without a record is seen at the next one, or here."""

@@ -98,9 +98,15 @@ class One:
         )
 
     def validator(self):
-        key = (Role.FOLLOWER, 1, 0, 0, 1, len(LOG) - 1, 0)
-        oracle = Tables(self.truth)
+        oracle = self.validator_only()
         oracle.on_boot(self.replica)
+        self.change(oracle, applied=len(LOG) - 1)
+
+    def validator_only(self):
+        return Tables(self.truth)
+
+    def change(self, oracle, *, applied):
+        key = (Role.FOLLOWER, 1, 0, 0, 1, applied, 0)
         oracle.on_change(self.replica, Change(key, key, 0, 0))
 
 
