@@ -99,7 +99,7 @@ class AdminProcessor:
             problem = self._guard.refusal_of_settings(host, request)
             if problem is not None:
                 return refused(host, request, problem)
-        status = await self._creator.put_topic(wanted)
+        status = await self._creator.change_topic(wanted)
         if status is not PutStatus.OK:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS, _TOPIC_REMARK)

@@ -2,13 +2,15 @@
 
 Whoever needs a missing topic waits here: requests for one topic share one proposal, and go on once
 the topic is applied and the name servers know it, so that a client told "stored" finds the route.
-Whatever a creation ends by, everybody who waits for it is answered.
+Whatever a creation ends by, everybody who waits for it is answered. What an administrator sets up
+is under way for a while, too: what clients create by default waits for that, and does not undo it.
 Source: spec/wire.md 3.3 (auto-creation), 3.6 (retry topics), 3.9 (17); docs/adr/0002.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -33,7 +35,7 @@ from ledgermq.runtime.tasks import report_serving_failure
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
     from typing import Any
 
     from broker.state.replicated_state import Proposer
@@ -54,6 +56,35 @@ class Publisher(Protocol):
 
     async def publish(self) -> None:
         """Register now and wait for the reachable name servers."""
+
+
+class UnderWay:
+    """What administrators change, by name, until each change is applied or has failed."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[asyncio.Future[None]]] = {}
+
+    @contextmanager
+    def change(self, name: str) -> Iterator[None]:
+        """Have whoever creates it meanwhile wait until the end of this context."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        changes = self._open.setdefault(name, [])
+        changes.append(ended)
+        try:
+            yield
+        finally:
+            changes.remove(ended)
+            if not changes:
+                del self._open[name]
+            ended.set_result(None)
+
+    async def waits(self, name: str) -> bool:
+        """Wait while it is being changed; tell whether it was."""
+        has_waited = False
+        while changes := self._open.get(name):
+            has_waited = True
+            await asyncio.wait(changes)
+        return has_waited
 
 
 class Creator:
@@ -83,6 +114,7 @@ class Creator:
         self._serve = serve
         self.waiting = WaitingRoom(enter)
         self._pending_groups: dict[str, asyncio.Future[PutStatus]] = {}
+        self._changed_topics, self._changed_groups = UnderWay(), UnderWay()
 
     @property
     def parked(self) -> Mapping[str, object]:
@@ -137,6 +169,11 @@ class Creator:
         self._serve(f"create topic {topic}", self._create_parked(config))
         return answer
 
+    async def change_topic(self, config: TopicConfig) -> PutStatus:
+        """Create or change a topic as an administrator wants it, whatever sends create."""
+        with self._changed_topics.change(config.topic_name):
+            return await self.put_topic(config)
+
     async def put_topic(self, config: TopicConfig) -> PutStatus:
         """Create or change a topic; OK means that it is applied and registered."""
         if self._topics.full and self._topics.get(config.topic_name) is None:
@@ -148,7 +185,7 @@ class Creator:
         return status
 
     async def put_group(self, config: SubscriptionGroupConfig) -> PutStatus:
-        """Create or change a group; equal requests in flight share one proposal."""
+        """Create a group that clients use; equal requests in flight share one proposal."""
         pending = self._pending_groups.get(config.group_name)
         if pending is not None:
             return await asyncio.shield(pending)
@@ -158,6 +195,9 @@ class Creator:
         self._pending_groups[config.group_name] = future
         status = PutStatus.UNKNOWN
         try:
+            if await self._changed_groups.waits(config.group_name) and self._has(config):
+                status = PutStatus.OK
+                return status
             change = GroupChange(config, self._clock.wall_ms())
             status = await self._proposer.propose(StateKind.GROUP, msgspec.json.encode(change))
         finally:
@@ -168,7 +208,8 @@ class Creator:
     async def change_group(self, config: SubscriptionGroupConfig) -> PutStatus:
         """Create or change a group as an administrator wants it, whatever clients create."""
         change = GroupChange(config, self._clock.wall_ms())
-        return await self._proposer.propose(StateKind.GROUP, msgspec.json.encode(change))
+        with self._changed_groups.change(config.group_name):
+            return await self._proposer.propose(StateKind.GROUP, msgspec.json.encode(change))
 
     async def remove_topic(self, topic: str) -> PutStatus:
         """Remove a topic; OK means that it is gone here, and from what is registered."""
@@ -223,6 +264,9 @@ class Creator:
             return True
         return group.retry_queue_nums > 0 and self._topics.get(RETRY_PREFIX + name) is None
 
+    def _has(self, config: SubscriptionGroupConfig) -> bool:
+        return self._groups.get(config.group_name) is not None
+
     async def _put_group_quietly(self, config: SubscriptionGroupConfig) -> None:
         await self.put_group(config)
 
@@ -231,6 +275,7 @@ class Creator:
         name = config.topic_name
         answer: Answer | None = None
         try:
+            await self._changed_topics.waits(name)
             if self._topics.get(name) is None:
                 status = await self.put_topic(config)
                 answer = None if status is PutStatus.OK else _creation_failure(status)

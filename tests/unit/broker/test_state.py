@@ -43,7 +43,7 @@ class Bench:
         self.tables = tables(**settings)
         self.proposer = ApplyingProposer(self.tables.state)
         self.publisher = FakePublisher()
-        self.spawned: list[Coroutine[Any, Any, None]] = []
+        self.spawned: list[Coroutine[Any, Any, object]] = []
         self.resumed: list[tuple[int, str] | None] = []
         self.creator = Creator(
             topics=self.tables.topics,
@@ -212,6 +212,72 @@ def test_a_consumer_gets_its_group_and_its_retry_topic() -> None:
     bench.creator.group_for_request(SubscriptionGroupConfig(group_name="h"))
     bench.work()
     assert bench.tables.groups.get("h") is not None
+
+
+class SlowProposer(ApplyingProposer):
+    """Applies in order, some turns after each proposal, as a group does."""
+
+    async def propose(self, kind: str, payload: bytes) -> PutStatus:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await super().propose(kind, payload)
+
+
+def slow_bench() -> Bench:
+    bench = Bench()
+    bench.creator._proposer = SlowProposer(bench.tables.state)
+    return bench
+
+
+def test_a_group_that_a_tool_sets_up_is_not_made_otherwise_by_its_first_member() -> None:
+    """It was: told 0, it had the settings of a group that clients make."""
+    bench, wanted = slow_bench(), SubscriptionGroupConfig(group_name="g", retry_max_times=3)
+
+    async def both() -> None:
+        changing = asyncio.ensure_future(bench.creator.change_group(wanted))
+        await asyncio.sleep(0)
+        await bench.creator.consumer_group(SubscriptionGroupConfig(group_name="g"))
+        assert await changing is PutStatus.OK
+
+    asyncio.run(both())
+    assert bench.tables.groups.get("g") == wanted
+
+
+def test_a_topic_that_a_tool_sets_up_is_not_made_otherwise_by_a_send() -> None:
+    bench = slow_bench()
+    wanted = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+
+    async def both() -> None:
+        changing = asyncio.ensure_future(bench.creator.change_topic(wanted))
+        await asyncio.sleep(0)
+        assert bench.send_to("T") is None
+        await bench.spawned.pop()
+        assert await changing is PutStatus.OK
+
+    asyncio.run(both())
+    made = bench.tables.topics.get("T")
+    assert made is not None
+    assert made.config.write_queue_nums == 1
+    assert bench.resumed == [None]
+
+
+def test_what_a_tool_could_not_set_up_is_made_by_who_needs_it() -> None:
+    bench = slow_bench()
+    bench.creator._proposer.status = PutStatus.FULL  # type: ignore[attr-defined]  # of the fake
+
+    async def both() -> None:
+        wanted = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
+        changing = asyncio.ensure_future(bench.creator.change_group(wanted))
+        await asyncio.sleep(0)
+        using = asyncio.ensure_future(
+            bench.creator.put_group(SubscriptionGroupConfig(group_name="g"))
+        )
+        assert await changing is PutStatus.FULL
+        bench.creator._proposer.status = PutStatus.OK  # type: ignore[attr-defined]  # likewise
+        assert await using is PutStatus.OK
+
+    asyncio.run(both())
+    assert bench.tables.groups.get("g") == SubscriptionGroupConfig(group_name="g")
 
 
 # Snapshots
