@@ -97,4 +97,4 @@ class OffsetReplicator(LeaderService):
         # All else is put again. A leader that hands over refuses as if it were none, and goes on
         # to lead if the hand-over fails.
         if status not in (PutStatus.OK, PutStatus.UNKNOWN):
-            self._offsets.give_back(payload)
+            self._offsets.give_back(payload, may_come=status.outcome_unknown)

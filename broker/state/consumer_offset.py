@@ -94,6 +94,8 @@ class ConsumerOffsetTable(LargeTable):
         self._pending: OffsetMap = {}
         #: Pending offsets not yet in a proposal.
         self._dirty: dict[tuple[str, int], int] = {}
+        #: What was proposed and is not applied yet, of each queue in the order of the log.
+        self._proposed: dict[tuple[str, int], list[int]] = {}
         self.drops = 0
         """How often `drop_pending` was called: what was pending before is gone, not applied."""
         self.room = FairShare(OFFSETS_BYTES_MAX)
@@ -127,7 +129,7 @@ class ConsumerOffsetTable(LargeTable):
         queues = self._pending.get(key)
         if queues is None or queue_id not in queues:
             applied = self.applied_offset(key, queue_id)
-            if applied == offset:
+            if applied == offset and not self._is_followed(key, queue_id, offset):
                 return True
             if applied is None:
                 if not self.room.fits(group, room_of(key)):
@@ -168,6 +170,7 @@ class ConsumerOffsetTable(LargeTable):
             if queues is None:
                 queues = table[key] = {}
             queues[queue_id] = offset
+            self._proposed.setdefault((key, queue_id), []).append(offset)
             size += more
         if table:
             payloads.append(msgspec.json.encode(table))
@@ -178,11 +181,16 @@ class ConsumerOffsetTable(LargeTable):
                 del self._dirty[item]
         return payloads
 
-    def give_back(self, payload: bytes) -> None:
-        """Make the offsets of a refused proposal due again, unless newer ones came."""
+    def give_back(self, payload: bytes, *, may_come: bool = False) -> None:
+        """Make the offsets of a proposal due again, unless newer ones came.
+
+        ``may_come``: it was not refused, and is in the log still.
+        """
         for key, queues in msgspec.json.decode(payload, type=OffsetMap).items():
             pending = self._pending.get(key, {})
             for queue_id, offset in queues.items():
+                if not may_come:
+                    self._take_back(key, queue_id, offset)
                 if pending.get(queue_id) == offset:
                     self._dirty.setdefault((key, queue_id), offset)
 
@@ -207,7 +215,8 @@ class ConsumerOffsetTable(LargeTable):
                 if queue_id not in applied and queue_id not in pending:
                     self._take_room(key)
                 applied[queue_id] = offset
-                if pending.get(queue_id) == offset:
+                self._pass(key, queue_id, offset)
+                if pending.get(queue_id) == offset and not self._is_followed(key, queue_id, offset):
                     del pending[queue_id]
                     self._dirty.pop((key, queue_id), None)
             if not pending:
@@ -233,6 +242,7 @@ class ConsumerOffsetTable(LargeTable):
                     self._give_room(key)
         self._pending.clear()
         self._dirty.clear()
+        self._proposed.clear()
         self.drops += 1
 
     def withdraw(self, group: str) -> dict[str, list[int]]:
@@ -247,11 +257,11 @@ class ConsumerOffsetTable(LargeTable):
                 self._give_room(key)
             if not self._pending[key]:
                 del self._pending[key]
-        return {
-            key: list(queues)
-            for key, queues in self._pending.items()
-            if key.rpartition("@")[2] == group
-        }
+        found: dict[str, list[int]] = {}
+        for key, queue_id in self._proposed:
+            if key.rpartition("@")[2] == group:
+                found.setdefault(key, []).append(queue_id)
+        return found
 
     def applied(self) -> Iterator[tuple[str, list[int]]]:
         """Walk over keys and queue ids of what is applied; survives changes meanwhile."""
@@ -295,6 +305,26 @@ class ConsumerOffsetTable(LargeTable):
                 if self.applied_offset(key, queue_id) is None:
                     self._take_room(key)
         return former
+
+    def _is_followed(self, key: str, queue_id: int, offset: int) -> bool:
+        """Tell whether the log is to say something else of a queue than it has said last."""
+        return any(one != offset for one in self._proposed.get((key, queue_id), ()))
+
+    def _pass(self, key: str, queue_id: int, offset: int) -> None:
+        """Forget a proposal that is applied, and what was proposed before it."""
+        proposed = self._proposed.get((key, queue_id))
+        if proposed is not None and offset in proposed:
+            del proposed[: proposed.index(offset) + 1]
+            if not proposed:
+                del self._proposed[key, queue_id]
+
+    def _take_back(self, key: str, queue_id: int, offset: int) -> None:
+        """Forget a proposal that was refused."""
+        proposed = self._proposed.get((key, queue_id), [])
+        if offset in proposed:
+            proposed.remove(offset)
+            if not proposed:
+                del self._proposed[key, queue_id]
 
     def _own(self, key: str) -> dict[int, int]:
         """Return the applied offsets of a key, to be changed: not those of a snapshot's rows."""

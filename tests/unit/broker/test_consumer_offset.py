@@ -211,6 +211,70 @@ def test_planted_loss_in_a_hand_over_that_fails_is_found(table: ConsumerOffsetTa
         test_what_was_not_put_is_due_again_as_long_as_its_leader_leads(table, PutStatus.NOT_LEADER)
 
 
+def test_an_equal_offset_of_before_does_not_end_what_waits(table: ConsumerOffsetTable) -> None:
+    """A group that goes back and forth while the log is slow was left where it had been between."""
+    payloads = []
+    for offset in (10, 3):
+        table.commit("g", "T", 0, offset)
+        payloads += table.take_proposals()
+    table.commit("g", "T", 0, 10)
+    for payload in payloads:
+        table.apply(payload)
+        assert table.query("g", "T", 0) == 10
+    replicate(table)
+    assert not table.has_pending
+    assert table.query("g", "T", 0) == 10
+
+
+def test_an_offset_that_is_applied_is_taken_again_where_another_one_follows(
+    table: ConsumerOffsetTable,
+) -> None:
+    table.commit("g", "T", 0, 10)
+    replicate(table)
+    table.commit("g", "T", 0, 3)
+    payloads = table.take_proposals()
+    table.drop("T@g", 0)
+    table.commit("g", "T", 0, 10)
+    for payload in payloads:
+        table.apply(payload)
+    replicate(table)
+    assert table.query("g", "T", 0) == 10
+
+
+def test_a_proposal_that_is_late_is_in_the_log_all_the_same(table: ConsumerOffsetTable) -> None:
+    payloads = []
+    for offset in (10, 3):
+        table.commit("g", "T", 0, offset)
+        payloads += table.take_proposals()
+        table.give_back(payloads[-1], may_come=True)
+    table.commit("g", "T", 0, 10)
+    for payload in payloads:
+        table.apply(payload)
+        assert table.query("g", "T", 0) == 10
+    replicate(table)
+    assert table.query("g", "T", 0) == 10
+
+
+def test_what_was_refused_is_not_waited_for(table: ConsumerOffsetTable) -> None:
+    for offset in (10, 3):
+        table.commit("g", "T", 0, offset)
+        (payload,) = table.take_proposals()
+        table.give_back(payload)
+    replicate(table)
+    assert not table.has_pending
+    assert not table._proposed
+
+
+def test_a_group_that_is_removed_leaves_out_nothing_that_is_on_its_way(
+    table: ConsumerOffsetTable,
+) -> None:
+    """An offset that was proposed came back, where a newer one waited as its group was removed."""
+    table.commit("g", "T", 0, 9)
+    table.take_proposals()
+    table.commit("g", "T", 0, 10)
+    assert table.withdraw("g") == {"T@g": [0]}
+
+
 def test_a_repeated_commit_of_the_applied_offset_costs_nothing(table: ConsumerOffsetTable) -> None:
     table.commit("g", "T", 0, 5)
     replicate(table)
