@@ -25,6 +25,7 @@ from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.edges import EDGES
 from mutants.elections import ELECTIONS
+from mutants.everyday import EVERYDAY
 from mutants.excuses import EXCUSES
 from mutants.fairness import FAIRNESS
 from mutants.filters import FILTERS
@@ -188,6 +189,7 @@ _SIMULATED: Final = (
     *UNHEARD,
     *INSISTENCE,
     *WORN,
+    *EVERYDAY,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

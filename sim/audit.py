@@ -18,6 +18,7 @@ from dledger.errors import DLedgerError
 from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
 from sim.client_app import ClientApp
 from sim.consumer_app import ConsumerApp, LateApp
+from sim.everyday.app import EverydayApp
 from sim.oracles.base import Violation
 from sim.oracles.records import entry_rows
 from sim.record import AUDITOR
@@ -179,8 +180,13 @@ class Auditor:
 
     def _is_done_with(self) -> bool:
         """Whether messages that waited, were given back, or belong to a group of their own, are."""
-        self.stage = self._world.judges.missing()
+        self.stage = self._world.judges.missing() or self._left()
         return not self.stage
+
+    def _left(self) -> str:
+        """Say what everyday clients still wait for; empty for nothing."""
+        apps = [app for app in self._world.apps.values() if isinstance(app, EverydayApp)]
+        return next(filter(None, (app.missing() for app in apps)), "")
 
     def _is_level(self) -> bool:
         """Whether every running member has applied the whole committed log."""

@@ -36,6 +36,8 @@ ODD_HOST: Final = "h0"
 """The machine of odd and hostile clients."""
 TOOLS_HOST: Final = "y0"
 """The machine of who asks what tools ask."""
+EVERYDAY_HOST: Final = "u0"
+"""The machine of clients that do what users do every day."""
 HEARTBEAT_MS: Final = 30_000
 """As clients are set by default."""
 SEND_TIMEOUT_MS: Final = 1_500
@@ -64,6 +66,7 @@ class Layout:
         self.odd = (ODD_HOST,) if workload.odd else ()
         edges = workload.edges
         self.tools = (TOOLS_HOST,) if edges is not None and edges.tools_ms else ()
+        self.everyday = () if workload.everyday is None else (EVERYDAY_HOST,)
         self.members = {
             prefix: tuple(f"{prefix}{i}" for i in range(workload.members(prefix)))
             for prefix in MEMBERS
@@ -90,7 +93,7 @@ class Layout:
     @property
     def polite(self) -> frozenset[str]:
         """Addresses of clients that say what they mean."""
-        names = (*self.clients, *self.all_members, *self.tools, AUDITOR)
+        names = (*self.clients, *self.all_members, *self.tools, *self.everyday, AUDITOR)
         return frozenset(self.hosts[name].address for name in names)
 
     @property
@@ -99,6 +102,7 @@ class Layout:
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
             self.late, self.alone, *self.members.values(), self.tools,
+            self.everyday,
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:
@@ -112,6 +116,11 @@ class Layout:
     def namesrv_addrs(self) -> list[str]:
         """Return the addresses of all name servers."""
         return [f"{self.hosts[name].address}:{NAMESRV_PORT}" for name in self.namesrvs]
+
+    def namesrv_key(self) -> str:
+        """Return the key by which name servers believe, empty where they believe everybody."""
+        everyday = self.plan.workload.everyday
+        return PEER_KEY if everyday is not None and everyday.values else ""
 
     def peers_of(self, name: str) -> tuple[str, ...]:
         """Return whom a broker knows as members when it starts."""

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MS_PER_S: Final = 1000
 RETRY_S: Final = 0.2
 WORK_MS_MAX: Final = 400
+SLOW_P: Final = 0.25
+"""How many local transactions take longer, where some do."""
+AMID: Final = "A23 a listener is asked amid its local transaction"
 PID_FIRST: Final = 1_000
 """Producers of transactions have numbers of their own."""
 POINTS: Final = 1_000
@@ -59,6 +62,10 @@ class PayApp:
         self._settings = settings
         self._oracle = oracle
         self._left = 1
+        self._executing: set[int] = set()
+        """Keys whose local transactions run in this process."""
+        self.slow_ms = 0
+        """How long local transactions take at most, where some take long."""
         self._rng = machine.rng.split(f"life{machine.incarnation}")
 
     @property
@@ -135,7 +142,11 @@ class PayApp:
         del arg
         key = _key_of(message.body)
         point = self._point(key)
-        await asyncio.sleep(point * WORK_MS_MAX / MS_PER_S)
+        self._executing.add(key)
+        try:
+            await asyncio.sleep(self._work_ms(key) / MS_PER_S)
+        finally:
+            self._executing.discard(key)
         if self._is_unknown(key):
             return TransactionState.UNKNOWN
         end = End.ROLLBACK if point < self._settings.rollback_p else End.COMMIT
@@ -149,9 +160,17 @@ class PayApp:
         """Say how a transaction has ended; one that nobody knows of has not, and never will."""
         key = _key_of(message.content())
         self._validators.record.count("transactions_asked")
+        if key in self._executing:
+            self._validators.report(AMID, f"{self.name} still runs the transaction of {key}")
         if self._is_unknown(key):
             return TransactionState.UNKNOWN
         return STATES[self._oracle.decide(key, End.ROLLBACK)]
+
+    def _work_ms(self, key: int) -> float:
+        """Return how long a local transaction runs."""
+        if self.slow_ms and self._rng.point(f"slow{key}") < SLOW_P:
+            return self._rng.point(f"how slow{key}") * self.slow_ms
+        return self._point(key) * WORK_MS_MAX
 
     def _is_unknown(self, key: int) -> bool:
         """Tell whether nobody ever knows how a transaction ended."""

@@ -10,6 +10,8 @@ from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
 from sim.edging import refused_p, scale_member
+from sim.everyday.app import EverydayApp
+from sim.everyday.life import Life
 from sim.faults.plan import MEMBERS
 from sim.further import FurtherApp, Task
 from sim.kinds import Odd
@@ -32,12 +34,16 @@ if TYPE_CHECKING:
     from sim.layout import Layout
     from sim.loop import SimLoop
     from sim.oracles.base import Findings
+    from sim.oracles.clients import Clients
     from sim.validators import Validators
     from sim.workload import Op
 
-App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp | ToolsApp
+App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp | ToolsApp | EverydayApp
 
 NS_PER_MS: Final = 1_000_000
+MANY_TOPICS: Final = 60
+FEW_TOPICS: Final = 6
+"""Where two topics of a registration take a turn, and each turn takes long."""
 REBORN_MS: Final = 400
 """A member that was killed is started again after so long."""
 
@@ -54,6 +60,7 @@ class World(Protocol):
     apps: dict[str, App]
     validators: Validators
     judges: Judges
+    clients_oracle: Clients
     operations: list[Op]
 
     def at(self, when_ns: int, action: Callable[[], object]) -> None:
@@ -92,6 +99,8 @@ async def run_client(world: World, name: str) -> None:
         await _run_further(world, name)
     elif name in layout.tools:
         await _run_tools(world, name)
+    elif name in layout.everyday:
+        await _run_everyday(world, name)
     elif name in layout.all_members:
         world.apps[name] = member = _member(world, name)
         await member.run()
@@ -162,6 +171,8 @@ async def _run_payer(world: World, name: str) -> None:
     assert oracle is not None
     config = replace(world.layout.client_config(name), group=PAY_GROUP)
     app = PayApp(name, config, world.hosts[name], world.validators, settings, oracle)
+    if world.plan.workload.everyday is not None:
+        app.slow_ms = world.plan.workload.everyday.slow_checks * settings.check_ms
     world.apps[name] = app
     now_ms = world.loop.now_ns // NS_PER_MS
     mine = [
@@ -197,6 +208,29 @@ async def _run_tools(world: World, name: str) -> None:
     config = world.layout.client_config(name)
     brokers = {world.layout.broker_address(one): one for one in world.brokers()}
     app = ToolsApp(name, config, world.hosts[name], world.validators, times_ms, brokers)
+    world.apps[name] = app
+    await app.run()
+
+
+async def _run_everyday(world: World, name: str) -> None:
+    settings, layout, host = world.plan.workload.everyday, world.layout, world.hosts[name]
+    small = world.plan.workload.small
+    assert settings is not None
+    life = Life(
+        name=f"{name}-{host.incarnation}",
+        config=layout.client_config(name),
+        machine=host,
+        rng=host.rng.split(f"life{host.incarnation}"),
+        validators=world.validators,
+        brokers={layout.broker_address(one): one for one in world.brokers()},
+        namesrvs=tuple(layout.namesrv_addrs()),
+        dropped=world.clients_oracle.dropped,
+        topics_max=FEW_TOPICS if small is not None and small.turn_ms else MANY_TOPICS,
+    )
+    plan = world.plan
+    is_steady = not plan.options.clock_spread_ms and not plan.moves_clocks
+    delays_ms = world.judges.delays.delays_ms if is_steady else ()
+    app = EverydayApp(name, life, settings, plan.options.safety_ms, delays_ms)
     world.apps[name] = app
     await app.run()
 

@@ -319,7 +319,7 @@ class World(Machines):
         """Start every machine but the spares."""
         layout = self.layout
         others = (*layout.alone, *layout.clients, *layout.odd, *layout.late, *layout.all_members)
-        others += layout.tools
+        others += layout.tools + layout.everyday
         for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
         plan_crashes(self)
@@ -380,8 +380,13 @@ class World(Machines):
     async def _namesrv(self, name: str) -> None:
         host = self.hosts[name]
         config = NamesrvConfig(
-            listen_port=NAMESRV_PORT, bind_address=host.address, kv_config_path=f"{STORE}/kv.json"
+            listen_port=NAMESRV_PORT,
+            bind_address=host.address,
+            kv_config_path=f"{STORE}/kv.json",
+            shared_key=self.layout.namesrv_key(),
         )
+        if config.shared_key:
+            self.disk(name).make_directories(STORE)  # somebody keeps values there
         server = NameServer(config, host.clock, self.disk(name))
         self.health.servers[name] = server
         await server.start()

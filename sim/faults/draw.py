@@ -14,6 +14,7 @@ from msgspec import structs
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
+from sim.faults.everyday import EVERYDAY, RESTARTS_MAX, draw_everyday
 from sim.faults.far import FAR_CLIENTS, draw_far_clients
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import (
@@ -28,7 +29,7 @@ from sim.faults.moments import (
 )
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipe import Drawn, Recipe
-from sim.faults.recipes import RECIPES, STOPPED
+from sim.faults.recipes import NAMESRV_RESTARTED, RECIPES, STOPPED
 from sim.faults.seldom import SELDOM, draw_seldom
 from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
@@ -145,6 +146,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         workload = structs.replace(workload, unwilling=unwilling)
         workload = _with_worn(rng.split(WORN), workload, is_behind=Package.BEHIND in on)
         events = _with_more(rng, workload, events, options, on=on)
+        options, workload, events = _with_everyday(rng.split(EVERYDAY), options, workload, events)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
@@ -213,6 +215,31 @@ def _with_traffic(
         options = structs.replace(options, retention_ms=0)
         workload = structs.replace(workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0)
     return options, workload
+
+
+def _are_clocks_alike(options: Options, events: list[FaultEvent]) -> bool:
+    """Tell whether all clocks show the same time, and go on doing so."""
+    return not options.clock_spread_ms and all(one.package is not Package.CLOCK for one in events)
+
+
+def _with_everyday(
+    rng: SplitRng, options: Options, workload: Workload, events: list[FaultEvent]
+) -> tuple[Options, Workload, list[FaultEvent]]:
+    """Return the same with clients that do what users do every day, in a share of the plans.
+
+    Where they keep values at name servers these believe who has the key of the members.
+    """
+    is_steady = _are_clocks_alike(options, events)
+    everyday = draw_everyday(rng, is_alone=bool(options.alone), is_steady=is_steady)
+    workload = structs.replace(workload, everyday=everyday)
+    if everyday is None or not everyday.values:
+        return options, workload, events
+    for number in range(rng.split("restarts").randint(1, RESTARTS_MAX)):
+        stream = rng.split(f"restart{number}")
+        at_ms = stream.split("at").randint(FIRST_MS, options.safety_ms - QUIET_MS)
+        events = [*events, _event(NAMESRV_RESTARTED, Package.NAMESRV, at_ms, stream, options)]
+    events.sort(key=lambda event: (event.at_ms, event.package.value, event.seed))
+    return structs.replace(options, peer_key=True), workload, events
 
 
 def _has_members(workload: Workload) -> bool:

@@ -14,6 +14,7 @@ from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
 from sim.faults.edges import Edges
+from sim.faults.everyday import Everyday
 from sim.faults.further import Further
 from sim.faults.seldom import Seldom
 from sim.faults.small import Small
@@ -347,6 +348,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seldom: Seldom | None = None
     unwilling: Unwilling | None = None
     worn: Worn | None = None
+    everyday: Everyday | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

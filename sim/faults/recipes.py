@@ -226,6 +226,8 @@ def _half_open(role: str) -> Callable[[SplitRng, Options], Drawn]:
 _BROKER = _on_broker()
 STOPPED: Final = Recipe(FaultKind.STOP, _BROKER)
 """A broker that ends in good order."""
+NAMESRV_RESTARTED: Final = Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV))
+"""A name server that is killed, and begins anew."""
 
 RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
     Package.PARTITION: (

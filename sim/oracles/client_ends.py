@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sim.oracles.beyond import Beyond, Ends
 from sim.oracles.polls import Polls, PullOrder
+from sim.oracles.same_key import SameKey
 from sim.oracles.sent_order import SentOrder
 from sim.oracles.wire import Listeners
 
@@ -38,4 +39,6 @@ class ClientEnds:
         self.sent = SentOrder(findings, known.name_of)
         self.beyond = Beyond(findings, known)
         self.polls = Polls(findings, known.is_there)
-        self.listener = Listeners(*others, self.sent, self.beyond, PullOrder(findings))
+        self.listener = Listeners(
+            *others, self.sent, self.beyond, PullOrder(findings), SameKey(findings)
+        )

@@ -24,6 +24,7 @@ Queue = tuple[str, int]
 
 POLLED: Final = "A10 polled otherwise than in order"
 DONE: Final = "A1 committed before it was done with"
+AHEAD: Final = "A1 committed before it was given out"
 LEFT: Final = "A10 left without a commit"
 CALLED: Final = "A10 a commit leaves out what was given out"
 FILTERED: Final = "A22 a filter that is not kept to"
@@ -103,7 +104,10 @@ class Polling:
     def on_commit(self, queue: MessageQueue, offset: int) -> None:
         """The consumer asks a broker to commit an offset."""
         self._asked[queue] = offset
-        given = self._given.get(queue)
+        done, given = self._done.get(queue), self._given.get(queue)
+        if done is not None and offset > done:
+            text = f"{self._name} commits {offset} of {queue}; it was given out up to {done}"
+            self._judge.report(AHEAD, text)
         if given is not None and offset > given:
             text = f"{self._name} commits {offset} of {queue}; {given} was given out just now"
             self._judge.report(DONE, text)

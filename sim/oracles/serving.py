@@ -104,7 +104,7 @@ class Serving:
     def _listen_to_offsets(self, replica: Replica) -> None:
         controller, taken = replica.controller, self._taken[replica.name]
         table = controller.tables.offsets
-        commit, drop_pending = table.commit, table.drop_pending
+        commit, drop_pending, withdraw = table.commit, table.drop_pending, table.withdraw
 
         def checked(group: str, topic: str, queue_id: int, offset: int) -> bool:
             is_taken = commit(group, topic, queue_id, offset)
@@ -122,6 +122,12 @@ class Serving:
                 text = f"{replica.name} leads no more, and still tells what it had not replicated"
                 self._report(self.offset_name, text, replica)
 
+        def withdrawn(group: str) -> dict[str, list[int]]:
+            for place in [place for place in taken if place[0] == group]:
+                del taken[place]  # its group is being removed, with its offsets
+            return withdraw(group)
+
+        table.withdraw = withdrawn  # type: ignore[method-assign]  # to listen to it
         table.commit = checked  # type: ignore[method-assign]  # to listen to it
         table.drop_pending = dropped  # type: ignore[method-assign]  # likewise
 

@@ -8,6 +8,7 @@ from broker.pulls.sql92 import compile_sql92
 from ledgermq.client import MessageQueue
 from sim.oracles.base import Findings, Violation
 from sim.oracles.further import (
+    AHEAD,
     CALLED,
     DONE,
     FILTERED,
@@ -106,6 +107,14 @@ def test_a_queue_that_is_taken_anew_begins_anywhere():
 @pytest.mark.parametrize(("offset", "oracle"), [(3, None), (4, DONE)])
 def test_what_was_just_given_out_is_not_committed(offset, oracle):
     judged = Judged().give(3, 4)
+    judged.polling.on_commit(QUEUE, offset)
+    assert judged.oracle == oracle
+
+
+@pytest.mark.parametrize(("offset", "oracle"), [(5, None), (6, AHEAD)])
+def test_nothing_is_committed_that_was_not_given_out(offset, oracle):
+    judged = Judged().give(3, 4)
+    judged.polling.on_done()
     judged.polling.on_commit(QUEUE, offset)
     assert judged.oracle == oracle
 
