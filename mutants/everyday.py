@@ -149,6 +149,18 @@ EVERYDAY: Final = (
         ),
     ),
     Mutant(
+        name="greeted-by-address",
+        breaks="Who asked a broker before asks it over a new connection that it does not know.",
+        source="docs/client.md (request and reply).",
+        plant=patch(
+            "ledgermq.client.request_reply:Requests._is_greeted",
+            (
+                "return connection is not None and self._greeted.get(addr) == connection.id",
+                "return connection is not None and addr in self._greeted",
+            ),
+        ),
+    ),
+    Mutant(
         name="paused-go-behind-later-ones",
         breaks="Messages of a paused queue are put back behind later ones of the same queue.",
         source="RocketMQ DefaultLitePullConsumerImpl.poll.",

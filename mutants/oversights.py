@@ -121,7 +121,7 @@ OVERSIGHTS: Final = (
             (
                 "if queues is None or queue_id not in queues:\n"
                 "        applied = self.applied_offset(key, queue_id)\n"
-                "        if applied == offset:\n"
+                "        if applied == offset and not self._is_followed(key, queue_id, offset):\n"
                 "            return True\n",
                 "applied = self.applied_offset(key, queue_id)\n"
                 "    if applied == offset:\n"
@@ -177,7 +177,7 @@ OVERLOOKED: Final = (
         source="docs/adr/0002: what a leader took it tells until it has another.",
         plant=patch(
             "broker.state.consumer_offset:ConsumerOffsetTable.apply",
-            ("if pending.get(queue_id) == offset:", "if queue_id in pending:"),
+            ("if pending.get(queue_id) == offset and not", "if queue_id in pending and not"),
         ),
     ),
     Mutant(

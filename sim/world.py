@@ -41,6 +41,7 @@ from sim.oracles.clients import Clients
 from sim.oracles.committing import Committing
 from sim.oracles.consuming import Consuming
 from sim.oracles.forgotten import Forgotten
+from sim.oracles.greeting import Greeting
 from sim.oracles.heeding import Heeding
 from sim.oracles.insisting import Insisting
 from sim.oracles.keeping import Keeping
@@ -190,9 +191,11 @@ class World(Machines):
 
     def _taps(self) -> Taps:
         """Return who has what is said on connections judged."""
+        greeting = Greeting(self.findings, self._calm_since_ns)
+        members = Listeners(self._woken, self.ends.beyond, greeting)
         askers = (
             (BROKER_PORT, self.clients(), self.ends.listener),
-            (BROKER_PORT, self.layout.all_members, Listeners(self._woken, self.ends.beyond)),
+            (BROKER_PORT, self.layout.all_members, members),
             (BROKER_PORT, self.layout.late, self.ends.beyond),
             (NAMESRV_PORT, self.layout.late, self.validators.routes),
         )
