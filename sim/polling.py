@@ -86,7 +86,8 @@ class Poller:
         async def committed(
             addr: str, queue: MessageQueue, offset: int, claim: Claim | None = None
         ) -> None:
-            judging.on_commit(queue, offset)
+            # Two brokers may have a queue of that number: what is of the other one is not told.
+            judging.on_commit(queue, offset, is_known=self._validators.is_known(queue))
             await commit(addr, queue, offset, claim)
 
         def listen_to(name: str) -> None:

@@ -101,11 +101,14 @@ class Polling:
             self._next[queue] = self._done[queue] = offset + 1
             self._given.setdefault(queue, offset)
 
-    def on_commit(self, queue: MessageQueue, offset: int) -> None:
-        """The consumer asks a broker to commit an offset."""
+    def on_commit(self, queue: MessageQueue, offset: int, *, is_known: bool = True) -> None:
+        """The consumer asks a broker to commit an offset.
+
+        ``is_known``: each message that was given out of the queue was told here.
+        """
         self._asked[queue] = offset
         done, given = self._done.get(queue), self._given.get(queue)
-        if done is not None and offset > done:
+        if is_known and done is not None and offset > done:
             text = f"{self._name} commits {offset} of {queue}; it was given out up to {done}"
             self._judge.report(AHEAD, text)
         if given is not None and offset > given:
