@@ -246,11 +246,29 @@ CONSUMPTION: Final = (
     ),
     Mutant(
         name="leaving-frees-what-is-in-hand",
-        breaks="A consumer of ours that leaves frees queues that its listener still works at.",
-        source="docs/adr/0004: our client leaves these locks to run out.",
+        breaks="A consumer of ours or in Go that leaves frees what its listener still works at.",
+        source="docs/adr/0004; rocketmq-client-go 2.1.0 pushConsumer.Shutdown.",
         plant=patch(
             "broker.processor.client:ClientProcessor._leave",
-            ("if member.language != LanguageCode.PYTHON:", "if True:"),
+            ("member.language in _RELEASE_FIRST and", "True and"),
+        ),
+    ),
+    Mutant(
+        name="late-leaving-frees-what-is-held-again",
+        breaks="The word of a former connection frees what its client has locked by a newer one.",
+        source="docs/adr/0004: a lease holds until its owner lets go.",
+        plant=patch(
+            "broker.processor.client:ClientProcessor._is_back",
+            ("one.client_id == member.client_id", "False"),
+        ),
+    ),
+    Mutant(
+        name="left-though-it-is-back",
+        breaks="A replica that heard late that a client left lets others have what it holds since.",
+        source="docs/adr/0004: a lease holds until its owner lets go.",
+        plant=patch(
+            "broker.state.queue_lock:QueueLockTable.come_back",
+            ("self._left.pop((group, client_id), None)", "pass"),
         ),
     ),
     Mutant(

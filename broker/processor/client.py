@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     Answer = tuple[int, str | None]
 
 _TOPIC_LENGTH_MAX: Final = len(RETRY_PREFIX) + GROUP_LENGTH_MAX
+_RELEASE_FIRST: Final = frozenset({LanguageCode.JAVA, LanguageCode.CPP})
+"""Clients that have given their queues back when they leave."""
 _OK: Final = (ResponseCode.SUCCESS, None)
 _TOO_MANY_NEW: Final = (
     ResponseCode.SYSTEM_BUSY,
@@ -170,17 +172,25 @@ class ClientProcessor:
     def _leave(self, name: str, connection: ClientConnection) -> None:
         """Take a consumer out of its group.
 
-        RocketMQ's clients give all their queues back before. Ours keep the locks of those that
-        their listener still has something of.
+        Clients in Java and C++ have given all their queues back before. Those in Go before 2.1.2
+        have not, nor do ours: they keep what their listener still works at.
         """
         group = self._consumers.get(name)
         member = None if group is None else group.clients.get(connection.id)
         if member is None:
             return
         self._consumers.unregister(name, connection.id)
-        if member.language != LanguageCode.PYTHON:
+        if member.language in _RELEASE_FIRST and not self._is_back(name, member):
             self._locks.leave(name, member.client_id, self._clock.monotonic_ms())
         self.notify(name)
+
+    def _is_back(self, name: str, member: Client) -> bool:
+        """Tell whether a client is in its group by a newer connection, too: this word was late."""
+        group, number = self._consumers.get(name), member.connection.id
+        return group is not None and any(
+            other > number and one.client_id == member.client_id
+            for other, one in group.clients.items()
+        )
 
     @serves(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
@@ -246,6 +256,7 @@ class ClientProcessor:
         for data in heartbeat.consumer_data_set:
             if self._groups.find(data.group_name) is None:
                 continue
+            self._locks.come_back(data.group_name, client.client_id)
             traits = GroupTraits(data.consume_type, data.message_model, data.consume_from_where)
             changed = self._consumers.register(
                 data.group_name, traits, client, _subscriptions(data)

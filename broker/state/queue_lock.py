@@ -122,6 +122,14 @@ class QueueLockTable(LargeTable):
         if len(self._left) > LEFT_MAX:
             del self._left[next(iter(self._left))]
 
+    def come_back(self, group: str, client_id: str) -> None:
+        """Note that a client is in its group, so that what it has locked holds.
+
+        Where this replica stood still, it hears of the leaving after it has applied what the client
+        locked once it was back.
+        """
+        self._left.pop((group, client_id), None)
+
     def propose(self, change: LockChange) -> None:
         """Reserve a grant that is on its way through the log."""
         for key in _keys(change):

@@ -17,14 +17,20 @@ from tests.unit.broker.test_processors import Bench, granted, lock_request
 LEFT_MS, AGAIN_MS = 1_000, 2_000
 
 
-def join(bench: Bench, number: int, language: LanguageCode = LanguageCode.JAVA) -> FakeConnection:
+def join(
+    bench: Bench,
+    number: int,
+    language: LanguageCode = LanguageCode.JAVA,
+    client_id: str = "",
+) -> FakeConnection:
     """Have a client say that it is in the group."""
     connection = FakeConnection(number)
     group = {
         "groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [],
     }  # fmt: skip
-    body = {"clientID": f"c{number}", "producerDataSet": [], "consumerDataSet": [group]}
+    name = client_id or f"c{number}"
+    body = {"clientID": name, "producerDataSet": [], "consumerDataSet": [group]}
     heartbeat = frame(34, json.dumps(body).encode())
     heartbeat.header = heartbeat.header.replace(b"JAVA", language.name.encode())
     bench.client.handle_heartbeat(connection, heartbeat)
@@ -55,30 +61,66 @@ def granted_behind(language: LanguageCode) -> int:
 
 
 def granted_once_it_is_back() -> int:
-    """Return what another member gets while one holds the lock that was away before."""
+    """Return what another member gets while one holds the lock that was away before.
+
+    Its heartbeat has not come here yet.
+    """
     bench = Bench()
     first = join(bench, 1)
     assert ask(bench, "c1") == 1
     leave(bench, first)
     bench.clock.now_ms += AGAIN_MS
-    join(bench, 1)
     assert ask(bench, "c1") == 1
     return ask(bench, "c2")
 
 
-@pytest.mark.parametrize("language", [LanguageCode.JAVA, LanguageCode.GO, LanguageCode.CPP])
+def granted_once_it_is_back_before_it_left(*numbers: int) -> int:
+    """Return what another member gets while one holds the lock whose leaving was late.
+
+    This replica applies the lock, and hears then of the leaving, on the first connection, and of
+    the return, on the second one.
+    """
+    bench = Bench()
+    first = join(bench, 1)
+    assert ask(bench, "c1") == 1
+    events = {0: lambda: leave(bench, first), 1: lambda: join(bench, 3, client_id="c1")}
+    for number in numbers:
+        events[number]()
+    return ask(bench, "c2")
+
+
+@pytest.mark.parametrize("language", [LanguageCode.JAVA, LanguageCode.CPP])
 def test_a_client_that_has_left_holds_no_queue_whose_release_was_lost(
     language: LanguageCode,
 ) -> None:
     assert granted_behind(language) == 1
 
 
-def test_a_client_of_ours_that_leaves_keeps_what_its_listener_still_has() -> None:
-    assert granted_behind(LanguageCode.PYTHON) == 0
+@pytest.mark.parametrize("language", [LanguageCode.PYTHON, LanguageCode.GO, LanguageCode.RUST])
+def test_a_client_that_releases_nothing_keeps_what_its_listener_still_has(
+    language: LanguageCode,
+) -> None:
+    """Go's left without a release before 2.1.2, with its listener at work."""
+    assert granted_behind(language) == 0
 
 
 def test_a_client_that_comes_back_holds_what_it_locks_then() -> None:
     assert granted_once_it_is_back() == 0
+
+
+def test_a_client_that_was_back_before_its_leaving_was_heard_holds_what_it_has() -> None:
+    assert granted_once_it_is_back_before_it_left(0) == 1
+    assert granted_once_it_is_back_before_it_left(0, 1) == 0
+    assert granted_once_it_is_back_before_it_left(1, 0) == 0
+
+
+def test_a_connection_of_before_that_broke_unseen_keeps_nothing() -> None:
+    bench = Bench()
+    join(bench, 1)
+    again = join(bench, 3, client_id="c1")
+    assert ask(bench, "c1") == 1
+    leave(bench, again)
+    assert ask(bench, "c2") == 1
 
 
 def test_only_a_member_leaves() -> None:
@@ -113,3 +155,7 @@ def test_planted_bugs_of_leaving_are_found_here() -> None:
         assert granted_behind(LanguageCode.PYTHON) == 1
     with planted(BY_TESTS["once-left-for-ever"]):
         assert granted_once_it_is_back() == 1
+    with planted(BY_TESTS["left-though-it-is-back"]):
+        assert granted_once_it_is_back_before_it_left(0, 1) == 1
+    with planted(BY_TESTS["late-leaving-frees-what-is-held-again"]):
+        assert granted_once_it_is_back_before_it_left(1, 0) == 1
