@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PREFIX: Final = "dledger-"
 _SEGMENT_NAME_CHARS: Final = 20
 _ROCKSDB: Final = "CURRENT"
-"""The file that says which others of a RocksDB count."""
+"""The file that says which others of a RocksDB count; a topic of that name has a directory."""
 _BATCH_QUEUES: Final = "batchconsumequeue"
 
 
@@ -168,11 +168,11 @@ def check_understood(disk: Disk, config: BrokerConfig) -> None:
     if "," in logs and not config.enable_dledger:
         raise FatalError(
             f"storePathCommitLog={logs}: the log of a broker lies in one directory. With RocketMQ"
-            " stopped, move all files of these into one of them (no two have the same name), and"
-            " name that one alone"
+            " stopped, move all files of these into one of them, those of"
+            " readOnlyCommitLogStorePaths, too (no two have the same name), and name it alone"
         )
     queues = f"{path}/consumequeue"
-    if _ROCKSDB in _names_if_any(disk, queues):
+    if _ROCKSDB in _names_if_any(disk, queues) and _is_file(disk, f"{queues}/{_ROCKSDB}"):
         raise FatalError(
             f"{queues} holds a RocksDB of RocketMQ 5 (storeType=defaultRocksDB), which this broker"
             " does not read. Move this directory away, and the queues are made from the log; go"
@@ -195,6 +195,14 @@ def _names_if_any(disk: Disk, directory: str) -> list[str]:
         return []
     except OSError as error:
         raise FatalError(f"{directory} cannot be read: {error}") from error
+
+
+def _is_file(disk: Disk, path: str) -> bool:
+    try:
+        disk.names(path)
+    except OSError as error:
+        return isinstance(error, NotADirectoryError)
+    return False
 
 
 def _group_of(disk: Disk, directory: str) -> str:

@@ -194,6 +194,8 @@ def test_what_rocketmq_5_keeps_elsewhere_is_not_passed_over(tmp_path):
         assert word in said
         assert f"{tmp_path}/{made.partition('/')[0]}" in said
         (tmp_path / made).unlink()
+    (tmp_path / "consumequeue/CURRENT/0").mkdir(parents=True)
+    assert not not_understood(tmp_path), "a topic may have the name of that file"
 
 
 def of_a_member(path):
