@@ -110,6 +110,15 @@ STATE: Final = (
         plant=patch("broker.offsets.cleaning:OffsetCleaner.tick", ("key in self._left", "False")),
     ),
     Mutant(
+        name="offsets-of-what-was-deleted-left",
+        breaks="A group that is deleted and made anew goes on where the former one was.",
+        source="docs/operations.md, deleteSubGroup: offsets go some seconds later.",
+        plant=patch(
+            "broker.offsets.cleaning:OffsetCleaner.tick",
+            ("not self._was_deleted(topic, group)", "True"),
+        ),
+    ),
+    Mutant(
         name="new-queues-skipped",
         breaks="A group that begins at the end skips what a topic got before it had found it.",
         source="RocketMQ's rule for a queue that is young, spec/wire.md 3.7.",

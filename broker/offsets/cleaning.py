@@ -6,6 +6,7 @@ found twice, with a whole walk over the table in between. A walk goes on a littl
 
 A broker on its own leaves what it begins with. RocketMQ may have written it, which keeps offsets of
 groups that are in no table, and so do those who lost a table of topics or groups: they come back.
+What is deleted later was there, and its offsets go.
 Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic, called by nobody in 4.9.
 """
 
@@ -40,7 +41,8 @@ class OffsetCleaner(LeaderService):
     """Walks over the offsets of one broker.
 
     Args:
-        leaves_first: whether what is there when it begins stays.
+        leaves_first: whether what is there when it begins stays, until its topic or its group is
+            deleted.
     """
 
     name: ClassVar = "offsets without a reader"
@@ -51,6 +53,8 @@ class OffsetCleaner(LeaderService):
         self._log = log
         self._leaves_first = leaves_first
         self._left: frozenset[str] = frozenset()
+        self._there: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+        """Topics and groups when it began."""
         self._walk: Iterator[tuple[str, list[int]]] = iter(())
         self._found: dict[str, list[int]] = {}
         self._found_before: dict[str, list[int]] = {}
@@ -59,7 +63,10 @@ class OffsetCleaner(LeaderService):
         """Note what is there, if that is to stay."""
         del term
         if self._leaves_first:
-            self._left = self._tables.offsets.applied_keys()
+            tables = self._tables
+            self._left = tables.offsets.applied_keys()
+            groups = frozenset(config.group_name for config in tables.groups.configs())
+            self._there = frozenset(tables.topics.entries), groups
 
     def stop(self) -> None:
         """Forget what was found: the next leader walks on its own."""
@@ -75,13 +82,20 @@ class OffsetCleaner(LeaderService):
                 return
             key, queue_ids = item
             seen += 1 + len(queue_ids)
-            if key in self._left:
-                continue
             topic, _, group = key.rpartition("@")
+            if key in self._left and not self._was_deleted(topic, group):
+                continue
             useless = self._useless(topic, group, queue_ids)
             if useless:
                 # By its own name: one without @, which no broker writes, is removed, too.
                 self._found[key] = useless
+
+    def _was_deleted(self, topic: str, group: str) -> bool:
+        """Tell whether a topic or a group is gone that was there when this began."""
+        topics, groups = self._there
+        tables = self._tables
+        is_topic_gone = topic in topics and tables.topics.get(topic) is None
+        return is_topic_gone or (group in groups and tables.groups.get(group) is None)
 
     def _useless(self, topic: str, group: str, queue_ids: list[int]) -> list[int]:
         """Return the queue ids under which nobody can commit or ask."""

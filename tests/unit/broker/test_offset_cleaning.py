@@ -13,8 +13,8 @@ from broker.leader.services import LeaderServices
 from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.offsets.cleaning import ENTRIES_PER_WALK, OffsetCleaner
 from broker.state.kinds import StateKind
-from broker.state.subscription import GroupChange, SubscriptionGroupConfig
-from broker.state.topic_config import TopicChange
+from broker.state.subscription import GroupChange, GroupRemoval, SubscriptionGroupConfig
+from broker.state.topic_config import TopicChange, TopicRemoval
 from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.runtime.tasks import Supervisor
@@ -116,6 +116,28 @@ def test_a_broker_on_its_own_leaves_what_it_begins_with() -> None:
     assert left_of_a_directory() == ["T@absent", "lost@g"]
     with planted(BY_TESTS["offsets-of-a-directory-cleaned"]):
         assert left_of_a_directory() == []
+
+
+def left_of_what_is_deleted() -> list[str]:
+    """What is left of the offsets with which a broker began, once topics and groups are deleted."""
+    bench = Bench()
+    bench.cleaner = OffsetCleaner(bench.tables, bench.log, leaves_first=True)
+    topic = TopicConfig(topic_name="U", read_queue_nums=4, write_queue_nums=4)
+    bench.apply(StateKind.TOPIC, TopicChange(topic, 1))
+    bench.apply(StateKind.GROUP, GroupChange(SubscriptionGroupConfig(group_name="h"), 1))
+    bench.put({"U@g": {0: 1}, "T@h": {0: 1}, "T@g": {0: 1, 9: 1}, "lost@g": {0: 1}})
+    bench.cleaner.start(1)
+    bench.apply(StateKind.FORGET_TOPIC, TopicRemoval("U", 2))
+    bench.apply(StateKind.FORGET_GROUP, GroupRemoval("h", 2))
+    bench.walk(3)
+    return sorted(bench.tables.offsets.applied_keys())
+
+
+def test_a_broker_on_its_own_leaves_no_offsets_of_what_is_deleted() -> None:
+    """A group that is made anew does not go on where the former one was."""
+    assert left_of_what_is_deleted() == ["T@g", "lost@g"]
+    with planted(BY_TESTS["offsets-of-what-was-deleted-left"]):
+        assert left_of_what_is_deleted() == ["T@g", "T@h", "U@g", "lost@g"]
 
 
 def test_a_group_with_members_keeps_its_offset(bench: Bench) -> None:
