@@ -216,11 +216,24 @@ class SharedSnapshot(Snapshot):
 
     def _restore_file(self, name: str, data: bytes, table: ReplicatedTable) -> None:
         data.decode()
-        table.restore(data)
         theirs = loads(data, FILE)
+        try:
+            table.restore(data)
+        except RemoteProtocolError:
+            if not isinstance(theirs, dict):
+                raise
+            table.restore(self._completed(name, theirs))
         if isinstance(theirs, dict):
             theirs.pop(MEMBER, None)
             self._extras[name] = self._extra_of(name, theirs)
+
+    def _completed(self, name: str, theirs: dict[str, Any]) -> bytes:
+        """Return a table whose members that are not there are empty, as RocketMQ takes them.
+
+        An operator may have written it.
+        """
+        there = {member: value for member, value in theirs.items() if value is not None}
+        return msgspec.json.encode({**loads(self._empty[name], FILE), **there})
 
     def _extra_of(self, name: str, theirs: dict[str, Any]) -> Extra:
         """Return what a file holds and the table that was restored from it does not."""

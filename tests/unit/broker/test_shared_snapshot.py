@@ -281,6 +281,19 @@ def test_a_mark_of_the_byte_order_is_read_over_as_by_rocketmq(foreign: Path) -> 
     assert World(foreign, 1000).tables.topics.get("orders") is not None
 
 
+def test_members_that_an_operator_left_out_are_empty_as_for_rocketmq(foreign: Path) -> None:
+    (foreign / "topics.json").write_text(TOPICS.replace('"dataVersion"', '"another"'))
+    (foreign / "subscriptionGroup.json").write_text("{}")
+    (foreign / "consumerOffset.json").write_text('{"offsetTable":null}')
+    world = World(foreign, 1000)
+    assert world.index == 1000
+    assert world.tables.topics.get("orders") is not None
+    assert world.tables.groups.get("g") is None
+    assert not world.tables.offsets.applied_keys()
+    world.save(1000)
+    assert World(foreign, 1000).tables.topics.get("orders") is not None
+
+
 @pytest.mark.parametrize("backup", [b"{", b"\0" * 9, None])
 def test_a_table_that_rocketmq_left_unreadable_is_not_written_over(
     foreign: Path, backup: bytes | None
