@@ -24,6 +24,8 @@ _PREFIX: Final = "dledger-"
 _SEGMENT_NAME_CHARS: Final = 20
 _ROCKSDB: Final = "CURRENT"
 """The file that says which others of a RocksDB count; a topic of that name has a directory."""
+_ROCKSDB_TABLES: Final = ("topics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata")
+"""Where RocketMQ 5 keeps tables below ``config``, with a RocksDB in each of these."""
 _BATCH_QUEUES: Final = "batchconsumequeue"
 
 
@@ -171,6 +173,7 @@ def check_understood(disk: Disk, config: BrokerConfig) -> None:
             " stopped, move all files of these into one of them, those of"
             " readOnlyCommitLogStorePaths, too (no two have the same name), and name it alone"
         )
+    _check_tables(disk, f"{path}/config")
     queues = f"{path}/consumequeue"
     if _ROCKSDB in _names_if_any(disk, queues) and _is_file(disk, f"{queues}/{_ROCKSDB}"):
         raise FatalError(
@@ -185,6 +188,20 @@ def check_understood(disk: Disk, config: BrokerConfig) -> None:
             f" {', '.join(batches[:5])}. This broker does not read such topics, and would miscount"
             " what the log has of them: leave this directory to RocketMQ 5, and give this broker"
             " another one"
+        )
+
+
+def _check_tables(disk: Disk, directory: str) -> None:
+    """Find out whether tables of RocketMQ 5 are in a RocksDB. Errors: `FatalError`: they are."""
+    found = [
+        name for name in _ROCKSDB_TABLES if _ROCKSDB in _names_if_any(disk, f"{directory}/{name}")
+    ]
+    if found:
+        raise FatalError(
+            f"{directory} holds tables of RocketMQ 5 in a RocksDB ({', '.join(found)}), which this"
+            " broker does not read: topics, groups, how far these have consumed. While RocketMQ"
+            " runs, have mqadmin write them as JSON (rocksDBConfigToJson), then stop it. Move these"
+            " away once the JSON is there, or if nobody needs them"
         )
 
 

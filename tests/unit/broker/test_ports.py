@@ -198,6 +198,20 @@ def test_what_rocketmq_5_keeps_elsewhere_is_not_passed_over(tmp_path):
     assert not not_understood(tmp_path), "a topic may have the name of that file"
 
 
+@pytest.mark.parametrize("name", ["topics", "consumerOffsets", "rdb"])
+def test_tables_that_rocketmq_5_keeps_elsewhere_are_not_passed_over(tmp_path, name):
+    """A broker that began with empty ones would have groups begin anew."""
+    (tmp_path / "config" / name).mkdir(parents=True)
+    assert not not_understood(tmp_path)
+    (tmp_path / "config" / name / "CURRENT").touch()
+    said = not_understood(tmp_path)
+    assert f"{tmp_path}/config holds tables" in said
+    assert f"({name})" in said
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue/CURRENT").touch()
+    assert not_understood(tmp_path) == said, "RocketMQ must run for it, with its queues"
+
+
 def of_a_member(path):
     """Return why a member of a group does not start in a directory, empty where it does."""
     group = {"dledger_group": "g", "dledger_self_id": "n0", "dledger_peers": "n0-127.0.0.1:1"}
