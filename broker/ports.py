@@ -144,7 +144,9 @@ def check_no_plain_log(disk: Disk, config: BrokerConfig) -> None:
     """
     path = config.store_path
     where = config.commit_log_directory
-    if not any(len(one) == _SEGMENT_NAME_CHARS and one.isdigit() for one in _names(disk, where)):
+    directories = (where, *config.store_path_commit_log.split(","))
+    names = (name for one in directories if one for name in _names(disk, one))
+    if not any(len(name) == _SEGMENT_NAME_CHARS and name.isdigit() for name in names):
         return
     if any(name.startswith(_PREFIX) for name in _names(disk, path)):
         raise FatalError(

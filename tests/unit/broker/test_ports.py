@@ -212,10 +212,12 @@ def test_tables_that_rocketmq_5_keeps_elsewhere_are_not_passed_over(tmp_path, na
     assert not_understood(tmp_path) == said, "RocketMQ must run for it, with its queues"
 
 
-def of_a_member(path):
+def of_a_member(path, **fields):
     """Return why a member of a group does not start in a directory, empty where it does."""
     group = {"dledger_group": "g", "dledger_self_id": "n0", "dledger_peers": "n0-127.0.0.1:1"}
-    config = BrokerConfig(broker_name="a", store_path=str(path), enable_dledger=True, **group)
+    config = BrokerConfig(
+        broker_name="a", store_path=str(path), enable_dledger=True, **group, **fields
+    )
     try:
         check_no_plain_log(RealDisk(), config)
     except FatalError as error:
@@ -234,3 +236,8 @@ def test_a_member_does_not_pass_over_a_plain_log(tmp_path):
     assert "messages from before this group" in of_a_member(tmp_path)
     (log / f"{0:020}").unlink()
     assert not of_a_member(tmp_path), "retention has removed it"
+    several = {"store_path_commit_log": f"{tmp_path}/a,{tmp_path}/b"}
+    assert not of_a_member(tmp_path, **several)
+    (tmp_path / "b").mkdir()
+    (tmp_path / f"b/{0:020}").touch()
+    assert "messages from before this group" in of_a_member(tmp_path, **several)
