@@ -110,6 +110,15 @@ STATE: Final = (
         plant=patch("broker.offsets.cleaning:OffsetCleaner.tick", ("key in self._left", "False")),
     ),
     Mutant(
+        name="unreadable-table-behind-us-made-of-the-log",
+        breaks="A table that RocketMQ left unreadable is written over, where we were there before.",
+        source="RocketMQ ConfigManager.loadBak: it does not start.",
+        plant=patch(
+            "broker.state.shared_snapshot:SharedSnapshot.load_for",
+            ("self.has_foreign or not is_ours", "not is_ours"),
+        ),
+    ),
+    Mutant(
         name="offsets-of-what-was-deleted-left",
         breaks="A group that is deleted and made anew goes on where the former one was.",
         source="docs/operations.md, deleteSubGroup: offsets go some seconds later.",

@@ -86,7 +86,7 @@ class SharedSnapshot(Snapshot):
         marks = {name: self._load_file(name) for name in self._tables}
         self.has_foreign = "foreign" in marks.values()
         is_ours = index is not None or any(isinstance(mark, int) for mark in marks.values())
-        if not is_ours:
+        if self.has_foreign or not is_ours:
             self._check_not_lost(marks)
         for name, mark in marks.items():
             if isinstance(mark, int):
@@ -118,14 +118,15 @@ class SharedSnapshot(Snapshot):
     def _check_not_lost(self, marks: Mapping[str, int | str]) -> None:
         """Refuse tables of which nothing can be read and nothing else tells. Errors: `FatalError`.
 
-        RocketMQ does not start with them either: the next write of the table would be over it.
+        RocketMQ does not start with two unreadable files either: the next write of the table would
+        be over it.
         """
         lost = [name for name, mark in marks.items() if mark == "lost"]
         if lost:
             raise FatalError(
                 f"{self._directory}/{lost[0]} cannot be read, nor can {lost[0]}.bak, and the log"
                 " has nothing of what RocketMQ kept there. Restore one of the two from a copy; or"
-                " move both away, and this broker begins with an empty table"
+                " move both away, and this broker begins without"
             )
 
     def includes(self, kind: str, index: int) -> bool:

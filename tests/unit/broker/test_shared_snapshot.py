@@ -311,6 +311,23 @@ def test_a_table_that_rocketmq_left_unreadable_is_not_written_over(
     assert World(foreign, 1000).index == 1000
 
 
+def test_a_table_that_rocketmq_left_unreadable_behind_us_is_not_written_over(foreign: Path) -> None:
+    """What the log has of it is from before RocketMQ had the directory again."""
+    World(foreign, 1000).save(1000)
+    assert World(foreign, 1000).index == 1000
+    for name in ("subscriptionGroup.json", "subscriptionGroup.json.bak"):
+        (foreign / name).write_bytes(b"\0" * 40)
+    assert World(foreign, 1000).index == -1, "all of it is in the log"
+    (foreign / "consumerOffset.json").write_text(OFFSETS)
+    with pytest.raises(FatalError, match=r"subscriptionGroup.json cannot be read"):
+        World(foreign, 1000)
+    with planted(BY_TESTS["unreadable-table-behind-us-made-of-the-log"]):
+        assert World(foreign, 1000).index == -1
+    for name in ("subscriptionGroup.json", "subscriptionGroup.json.bak"):
+        (foreign / name).unlink()
+    assert World(foreign, 1000).index == -1
+
+
 def test_an_index_that_cannot_be_read_tells_nothing(foreign: Path) -> None:
     World(foreign, 1000).save(1000)
     (foreign / "appliedIndex.json").write_bytes(b"\xff")
