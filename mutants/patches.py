@@ -67,6 +67,7 @@ from mutants.slices import SLICES
 from mutants.stalls import STALLS
 from mutants.starts import STARTS
 from mutants.state import STATE
+from mutants.streams import STREAMS
 from mutants.switch import SWITCH
 from mutants.tools import TOOLS
 from mutants.traces import TRACES
@@ -153,6 +154,7 @@ _BY_TESTS: Final = (
     *STALLS,
     *STARTS,
     *STATE,
+    *STREAMS,
     *SWITCH,
     *SYNCED,
     *TRANSACTIONS,

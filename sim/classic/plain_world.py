@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sim.classic.clients import Reader, Sender
 from sim.classic.no_group import NoGroup
 from sim.classic.plain_known import PlainKnown
 from sim.layout import BROKER_PORT
 from sim.machines import NS_PER_MS, Machines
-from sim.oracles.base import Findings
+from sim.oracles.base import Findings, Violation
 from sim.oracles.client_ends import ClientEnds
+from sim.oracles.streams import Streams
 from sim.oracles.wire import Tap
 from sim.record import Record
 from sim.workload import draw_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
+    from broker.controller import BrokerController
     from sim.classic.plain_layout import PlainLayout
     from sim.faults.plan import Plan
     from sim.transport import SimTransport
+
+
+LOOK_NS: Final = 100 * NS_PER_MS
 
 
 class PlainWorld(NoGroup, Machines):
@@ -43,6 +48,7 @@ class PlainWorld(NoGroup, Machines):
         self.loop.findings = self.findings.all
         self.record = Record(f"sim-{plan.seed}", self.trace)
         self.ends = ClientEnds(self.findings, PlainKnown(self))
+        self._streams = Streams(self.is_held_up, self.record.count)
         self.record.follow_consumer = self.ends.polls.follow
         self.senders: dict[str, Sender] = {}
         self.readers: dict[str, Reader] = {}
@@ -118,6 +124,16 @@ class PlainWorld(NoGroup, Machines):
         """Start every machine."""
         for name in (*self.namesrvs(), *self.brokers(), *self.clients()):
             self.start(name)
+
+    def look_at_streams(
+        self, running: Callable[[], Iterable[tuple[str, BrokerController]]]
+    ) -> None:
+        """Look at what goes between brokers, again and again."""
+        try:
+            self._streams.look(running())
+        except Violation as found:
+            self.findings.report(found)
+        self.at(self.loop.now_ns + LOOK_NS, lambda: self.look_at_streams(running))
 
     def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
         if name in self.brokers():

@@ -30,6 +30,7 @@ from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.reporting import Reporting
 from sim.oracles.shares import check_shares
+from sim.oracles.tails import Tails
 from sim.oracles.wire import Tap
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class ClassicWorld(PlainWorld):
         addresses = tuple(self.hosts[name].address for name in names)
         self.tables = PairTables(self.pair, lambda: self.loop.now_ns)
         self._logged = LineTables(self.pair.book)
+        self._tails = {
+            name: Tails(name, one.copy.files, self.record.count)
+            for name, one in self.pair.brokers.items()
+        }
         self._reporting = Reporting(self.is_held_up)
         self._taps = {name: PairEnd(self.pair, self.tables, name, addresses) for name in names}
         for name in names:
@@ -116,8 +121,12 @@ class ClassicWorld(PlainWorld):
         broker = self.pair.brokers[self.master]
         if not (self.classic.switches and (broker.is_wiped or broker.lost_power_ns)):
             return
-        found = list(old.files.read(old.files.begin()))
-        end = found[-1][0] + len(found[-1][1]) if found else 0
+        end, rows = 0, self.pair.book.line.rows
+        for position, data in old.files.read(old.files.begin()):
+            row = rows.get(position)
+            if row is not None and row.data != data:
+                break  # torn where the sum of its body tells nothing: a start does not take it
+            end = position + len(data)
         able = [
             copy
             for name, copy in copies.items()
@@ -142,6 +151,7 @@ class ClassicWorld(PlainWorld):
         try:
             self.tables.on_event(name)
             self._logged.on_event(self.pair.brokers[name])
+            self._tails[name].on_event(self.pair.brokers[name].controller)
         except Violation as found:
             self.findings.report(found)
 
@@ -162,6 +172,7 @@ class ClassicWorld(PlainWorld):
         """Start every machine, and begin to look."""
         super().start_all()
         self.look()
+        self.look_at_streams(self.pair.running)
 
     # Processes
 

@@ -47,6 +47,8 @@ class PairEnd:
         self._addresses = addresses
         self._told: dict[tuple[str, str, int], int] = {}
         """What a slave was told last of an offset."""
+        self._asked: set[tuple[str, tuple[str, str, int]]] = set()
+        """Who has been answered what it asked of an offset, and has given none back since."""
 
     @guarded
     def on_request(self, tap: Tap, request: Said) -> None:
@@ -57,6 +59,12 @@ class PairEnd:
         self._tables.on_offered(self._name, key, offset)
         if tap.other not in self._addresses:
             return
+        if (tap.other, key) not in self._asked:
+            raise Violation(
+                "A24 offset given back unasked",
+                f"{tap.other} gives {offset} of {key} back, and has not asked what there is now",
+            )
+        self._asked.discard((tap.other, key))
         end = self._pair.brokers[self._name].copy.queue_ends.get(key[1:], 0)
         told = self._told.get(key)
         if (told is not None and offset < told) or offset > end:
@@ -74,6 +82,8 @@ class PairEnd:
     @guarded
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """A broker answers."""
+        if request.code == QUERY_OFFSET and tap.other in self._addresses:
+            self._asked.add((tap.other, offset_of(request)))
         if not self._pair.brokers[self._name].is_up:
             return
         if request.code in SENDS and answer.code in STORED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from namesrv.controller.commands import AlterInSync, Code, Elect, encode_command
+from namesrv.controller.commands import AlterInSync, Code, Elect, Register, encode_command
 from namesrv.controller.state import encode_state
 from sim.oracles.base import Violation
 
@@ -40,6 +40,8 @@ class Decisions:
     differ_name: Final = "A35 controllers differ"
     outside_name: Final = "A36 elected from outside the in-sync set"
     epoch_name: Final = "A32 epoch of a master"
+    fewer_name: Final = "A36 elected though another one has more"
+    unmoved_name: Final = "A36 loss that leaves the set as it was"
     granted_name: Final = "A36 another in-sync set than was asked for"
 
     def __init__(self, name: str, on_change: Callable[[Group | None, Group], None]) -> None:
@@ -77,6 +79,7 @@ class Decisions:
         after = machine.groups.get(self._name)
         if after is not None and outcome.code is Code.SUCCESS:
             self._check_granted(after, command)
+            self._check_moved(self.group, after, command)
         if outcome.changed and after is not None:
             before, self.group = self.group, after
             self._judge(before, after, command)
@@ -91,6 +94,34 @@ class Decisions:
                 self.granted_name,
                 f"{command.master} asks for {command.in_sync} in epoch {command.master_epoch}, and "
                 f"is granted {after.in_sync}",
+            )
+
+    def _check_moved(self, before: Group | None, after: Group, command: Command) -> None:
+        """Whoever may have lost the end of its log is let in by no request from before that.
+
+        Such a request names the epoch of the set that its master knows, which has to be over.
+        """
+        if not isinstance(command, Register) or command.group != self._name or before is None:
+            return
+        is_loss = command.may_lack_end and bool(before.master_epoch)
+        if is_loss and after.in_sync_epoch <= before.in_sync_epoch:
+            raise Violation(
+                self.unmoved_name,
+                f"{command.id} may lack the end of its log, and the set of {after.in_sync} is of "
+                f"epoch {after.in_sync_epoch} as before",
+            )
+
+    def _check_most(self, before: Group, after: Group, command: Elect) -> None:
+        """Where all that were in sync may lack something, who has most of all is elected."""
+        if not before.in_doubt or command.designated or command.unclean:
+            return
+        alive = [one for one in command.alive if one in before.replicas]
+        first = next((one for one in alive if before.replicas[one].address), after.master)
+        if after.master != first:
+            raise Violation(
+                self.fewer_name,
+                f"{after.master} is elected, and of those that live, by what they have, "
+                f"{command.alive}, {first} is the first; {before.in_sync} are in doubt",
             )
 
     def _judge(self, before: Group | None, after: Group, command: Command) -> None:
@@ -115,3 +146,4 @@ class Decisions:
             )
         if not isinstance(command, Elect) or after.master_epoch != before.master_epoch + 1:
             raise Violation(self.epoch_name, f"{command} begins epoch {after.master_epoch}")
+        self._check_most(before, after, command)

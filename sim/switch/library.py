@@ -21,6 +21,7 @@ from pysyncobj.node import Node
 
 import namesrv.controller.raft
 from namesrv.controller.machine import Machine
+from namesrv.controller.raft import _Wire
 from sim.context import CURRENT
 from sim.disk import SimDisk
 
@@ -108,11 +109,15 @@ def _hash(node: Node) -> int:
 
 
 @contextlib.contextmanager
-def in_virtual_time(on_applied: Callable[[str, Machine, Command, Outcome], None]) -> Iterator[None]:
+def in_virtual_time(
+    on_applied: Callable[[str, Machine, Command, Outcome], None],
+    on_said: Callable[[Host, str, dict[str, Any]], None],
+) -> Iterator[None]:
     """Have the library belong to simulated machines while the block runs.
 
     Args:
         on_applied: hears of each command that a controller applies, after it has.
+        on_said: hears of each message of the library to a peer, before it goes.
     """
 
     class Heard(Machine):
@@ -124,6 +129,14 @@ def in_virtual_time(on_applied: Callable[[str, Machine, Command, Outcome], None]
             on_applied(_host().name, self, command, outcome)
             return outcome
 
+    class HeardWire(_Wire):
+        """What the library says to the other controllers, heard."""
+
+        def send(self, node: Node, message: dict[str, Any]) -> bool:
+            """See `_Wire`."""
+            on_said(_host(), str(node.id), message)
+            return super().send(node, message)
+
     syncobj, serializer = pysyncobj.syncobj, pysyncobj.serializer
     changes: list[tuple[Any, str, Any]] = [
         (syncobj, "monotonicTime", _now_s),
@@ -133,6 +146,7 @@ def in_virtual_time(on_applied: Callable[[str, Machine, Command, Outcome], None]
         (serializer, "atomicReplace", _rename),
         (Node, "__hash__", _hash),
         (namesrv.controller.raft, "Machine", Heard),
+        (namesrv.controller.raft, "_Wire", HeardWire),
     ]
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in changes]
     _STREAMS.clear()

@@ -8,7 +8,7 @@ Source: docs/replication.md, automatic switch; docs/adr/0020.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from broker.modes.assignment import AsMaster
 from sim.oracles.base import Findings, Violation, guarded
@@ -75,6 +75,7 @@ class Replicas(Holders[Replica]):
     epochs_name: Final = "A34 epochs of a log"
     short_name: Final = "A36 elected without the end of its log"
     doubt_name: Final = "A36 in doubt without a loss of power"
+    confirmed_name: Final = "A38 confirmed over another connection"
     grown_name: Final = "A36 in sync without what was acknowledged"
 
     def __init__(  # noqa: PLR0913 - what a world knows
@@ -132,6 +133,8 @@ class Replicas(Holders[Replica]):
             else:
                 self._boot(broker)
             self._look_at_tables(name)
+            if broker.is_master:
+                self._look_at_confirmed(broker)
 
         return after_event
 
@@ -308,6 +311,25 @@ class Replicas(Holders[Replica]):
             row = line.rows[position]
             self._check_held(broker, row, position, "counts")
             self.tables.on_counted(position, row)
+
+    @guarded
+    def _look_at_confirmed(self, broker: Replica) -> None:
+        """What a slave counts as having confirmed it has told since it is connected.
+
+        Over another connection it may have confirmed what it has lost since, with its power.
+        """
+        mode: Any = broker.running.mode
+        followers = mode._ha._in_sync._followers
+        for link in mode._ha._links:
+            found = followers.get(getattr(link, "slave_id", 0))
+            told = link.position if link.is_confirming else 0
+            if found is not None and found.confirmed > told:
+                raise Violation(
+                    self.confirmed_name,
+                    f"{broker.name} counts {found.confirmed} as confirmed by {link.slave_id}, which "
+                    f"has told it {told} over this connection",
+                    node=broker.name,
+                )
 
     # Who has what
 

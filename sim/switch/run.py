@@ -27,7 +27,7 @@ class SwitchRun(PlainRun):
 
     def phases(self) -> None:
         """Run it to its end. Errors: `Violation`."""
-        with in_virtual_time(self._world.on_applied):
+        with in_virtual_time(self._world.on_applied, self._world.votes.on_said):
             self._phases()
 
     def _phases(self) -> None:

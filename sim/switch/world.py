@@ -21,6 +21,7 @@ from sim.oracles.line_tables import LineTables
 from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.shares import Looks
+from sim.oracles.tails import Tails
 from sim.oracles.wire import Tap
 from sim.switch.answers import ReplicaEnd
 from sim.switch.decisions import Decisions
@@ -28,6 +29,8 @@ from sim.switch.layout import CONTROLLER_PORT, NAME, SwitchLayout
 from sim.switch.lease import Lease
 from sim.switch.replicas import Replicas
 from sim.switch.tables import SwitchTables
+from sim.switch.telling import ControllerEnd
+from sim.switch.votes import Votes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,11 +75,19 @@ class SwitchWorld(PlainWorld):
             self._lease.follow(self.hosts[name].address, name)
         self.tables = self.replicas.tables = SwitchTables(self.replicas, lambda: self.loop.now_ns)
         self._logged = LineTables(self.replicas.book)
+        self._tails = {
+            name: Tails(name, one.copy.files, self.record.count)
+            for name, one in self.replicas.brokers.items()
+        }
         self.controllers: dict[str, ControllerServer] = {}
         """By host, that of its process, or of the last one."""
         for name in names:
             ends = partial(ends_copied, self.replicas.book, self.replicas.brokers[name])
             QueueFiles(self.disk(name), self.findings, ends)
+        self.votes = Votes(self.disk, self.findings, self.record.count)
+        self._told = {
+            name: ControllerEnd(name, self.findings, self._is_leader) for name in self.namesrvs()
+        }
         self._taps = {name: ReplicaEnd(self.replicas, self.tables, name) for name in names}
         self.network.on_connected = self._listen
 
@@ -114,6 +125,11 @@ class SwitchWorld(PlainWorld):
             return None
         return server.controller
 
+    def _is_leader(self, name: str) -> bool:
+        """Tell whether the controller of a host leads, as its Raft has it."""
+        node = self._node(name)
+        return node is not None and node.raft._isLeader()
+
     def unsettled(self) -> str:
         """Return what may be decided yet that is under way; nothing if nothing is."""
         for name in self.namesrvs():
@@ -134,6 +150,7 @@ class SwitchWorld(PlainWorld):
         """Start every machine, and begin to look."""
         super().start_all()
         Looks(self.at, lambda: self.loop.now_ns, self.replicas.running, self.findings).look()
+        self.look_at_streams(self.replicas.running)
 
     def on_applied(self, host: str, machine: Machine, command: Command, outcome: Outcome) -> None:
         """A controller has applied a command."""
@@ -169,6 +186,7 @@ class SwitchWorld(PlainWorld):
         look()
         try:
             self._logged.on_event(self.replicas.brokers[name])
+            self._tails[name].on_event(self.replicas.brokers[name].controller)
         except Violation as found:
             self.findings.report(found)
 
@@ -212,6 +230,10 @@ class SwitchWorld(PlainWorld):
         if far.local[1] == CONTROLLER_PORT and asker in self._taps:
             near.tap = Tap(self._lease, near, lambda: self.loop.now_ns, self.findings, asks=True)
         name = None if far.process is None else far.process.host.name
+        if far.local[1] == CONTROLLER_PORT and name in self._told:
+            far.tap = Tap(
+                self._told[name], far, lambda: self.loop.now_ns, self.findings, asks=False
+            )
         if far.local[1] == BROKER_PORT and name in self._taps:
             far.tap = Tap(
                 self._taps[name], far, lambda: self.loop.now_ns, self.findings, asks=False

@@ -33,6 +33,8 @@ KNOWN = (
     (BY_TESTS["slave-not-asked-while-the-master-is-gone"], None, 7, "A41 not read at a slave"),
     (ALL["offsets-not-replicated"], SYNC, 1, "A39 tables differ from the log"),
     (BY_TESTS["report-a-look-late"], SYNC, 2, "A41 slave that reports late"),
+    (BY_TESTS["slave-asks-from-its-end"], ASYNC, 2, "A34 slave that compares nothing"),
+    (BY_TESTS["rest-of-a-share-waits-for-a-message"], ASYNC, 17, "A41 slave that is not sent the rest"),
 )
 """Planted bug, mode (None: the seed's own), seed, oracle."""
 
