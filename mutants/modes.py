@@ -22,6 +22,8 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "ha-timeout-not-told",
         "offsets-not-replicated",
         "report-a-look-late",
+        "rest-of-a-share-waits-for-a-message",
+        "slave-asks-from-its-end",
         "slave-not-asked-while-the-master-is-gone",
     ),
     "async-master": (
@@ -44,12 +46,16 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "controller": (
         "changed-while-it-was-saved",
+        "confirmed-before-it-reconnected",
         "controller-entry-not-synced",
         "controller-vote-not-kept",
         "controller-votes-for-the-longer-log",
         "ended-claim-stays-counted",
+        "loss-outside-the-set-unnoticed",
+        "master-told-by-who-does-not-lead",
         "offsets-not-replicated",
         "second-queue-uncounted",
+        "slave-asks-from-its-end",
         "started-broker-stays-master",
         "switch-acknowledged-before-the-set",
         "switch-asked-for-does-not-count",
@@ -61,5 +67,6 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "switch-surplus-not-seen",
         "switch-tail-kept",
         "switch-unanswered-taken-for-refused",
+        "vote-in-memory-only",
     ),
 }

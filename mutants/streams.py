@@ -1,7 +1,7 @@
 """Planted bugs of what flows between master and slaves, and of what controllers say and write down.
 
 What is wrong is put right by the next message, or shows only after a loss of power at the wrong
-moment; so it is judged where it happens (`sim.oracles.streams`, `sim.oracles.tails`, `sim.switch`).
+moment; so it is judged where it happens (`sim.oracles.streams`, `sim.switch`).
 Sources: docs/replication.md, docs/adr/0020; Raft, figure 2.
 """
 
@@ -27,7 +27,7 @@ STREAMS: Final = (
     ),
     Mutant(
         name="master-told-by-who-does-not-lead",
-        breaks="A controller that follows, or is cut off, answers who is master as far as it knows.",
+        breaks="A controller that follows, or is cut off, answers who is master by what it knows.",
         source="RocketMQ ControllerRequestProcessor: a controller that does not lead refuses.",
         plant=patch(
             "namesrv.controller.processor:ControllerProcessor.replica_info",
@@ -69,7 +69,7 @@ STREAMS: Final = (
     ),
     Mutant(
         name="rest-of-a-share-waits-for-a-message",
-        breaks="A slave that was sent its share of a turn gets the rest when another message comes.",
+        breaks="A slave that was sent its share of a turn gets the rest when a message comes.",
         source="docs/replication.md: who catches up goes on by itself.",
         plant=patch(
             "store.ha.master:SlaveLink.push",

@@ -6,7 +6,6 @@ loss of power takes of it is gone for its judges, too.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sim.edging import lease_ms
@@ -15,7 +14,6 @@ from sim.oracles.copies import Files
 from sim.oracles.delays import Delays, levels_of
 from sim.oracles.plain_tables import PlainTables
 from sim.oracles.plain_truth import PlainFollower, PlainTruth
-from sim.oracles.tails import Tails
 from sim.oracles.transactions import Transactions
 from sim.workload import PAY_TOPIC
 from store.plain import PlainLog
@@ -72,7 +70,6 @@ class AloneLog:
         files = Files(world.disk(ALONE_HOST), world.layout.alone_log().segment_bytes)
         self._follower = PlainFollower(files, self._make)
         clock = world.hosts[ALONE_HOST].clock
-        self._tails = Tails(ALONE_HOST, files, world.record.count)
         self._tables = PlainTables(ALONE_HOST, lambda: self.truth, clock.monotonic_ms)
         self._tables.lease_ms = lease_ms(world.plan)
         self._serves: BrokerController | None = None
@@ -95,7 +92,6 @@ class AloneLog:
 
         def after_event() -> None:
             follow()
-            self._tails.on_event(controller)
             if controller._started:
                 self._serves, self._begin = controller, log.first_position
             if self.judged is not None:
@@ -104,10 +100,7 @@ class AloneLog:
         return after_event
 
     def _save_sooner(self, controller: BrokerController) -> None:
-        """Have tables written as often as queues: they may be ahead of a log that loses its end.
-
-        Likewise the index of keys.
-        """
+        """Have tables written as often as queues: they may be ahead of a log that loses its end."""
         saver, period_s = controller._mode.saver, self._world.plan.options.checkpoint_ms / MS_PER_S
         pause = saver._pause
 
@@ -115,10 +108,6 @@ class AloneLog:
             await pause(min(seconds, period_s))
 
         saver._pause = sooner
-        keeper = controller.store._index
-        if keeper is not None:
-            often_ms = min(keeper.config.checkpoint_ms, self._world.plan.options.checkpoint_ms)
-            keeper.config = replace(keeper.config, checkpoint_ms=often_ms)
 
     def on_started(self, controller: BrokerController) -> None:
         """Judge what a start has made of the offsets of groups. Errors: `Violation`."""

@@ -30,7 +30,6 @@ from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.reporting import Reporting
 from sim.oracles.shares import check_shares
-from sim.oracles.tails import Tails
 from sim.oracles.wire import Tap
 
 if TYPE_CHECKING:
@@ -78,10 +77,6 @@ class ClassicWorld(PlainWorld):
         addresses = tuple(self.hosts[name].address for name in names)
         self.tables = PairTables(self.pair, lambda: self.loop.now_ns)
         self._logged = LineTables(self.pair.book)
-        self._tails = {
-            name: Tails(name, one.copy.files, self.record.count)
-            for name, one in self.pair.brokers.items()
-        }
         self._reporting = Reporting(self.is_held_up)
         self._taps = {name: PairEnd(self.pair, self.tables, name, addresses) for name in names}
         for name in names:
@@ -151,7 +146,6 @@ class ClassicWorld(PlainWorld):
         try:
             self.tables.on_event(name)
             self._logged.on_event(self.pair.brokers[name])
-            self._tails[name].on_event(self.pair.brokers[name].controller)
         except Violation as found:
             self.findings.report(found)
 

@@ -326,8 +326,8 @@ class Replicas(Holders[Replica]):
             if found is not None and found.confirmed > told:
                 raise Violation(
                     self.confirmed_name,
-                    f"{broker.name} counts {found.confirmed} as confirmed by {link.slave_id}, which "
-                    f"has told it {told} over this connection",
+                    f"{broker.name} counts {found.confirmed} as confirmed by {link.slave_id}, "
+                    f"which has told it {told} over this connection",
                     node=broker.name,
                 )
 

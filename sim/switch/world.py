@@ -21,7 +21,6 @@ from sim.oracles.line_tables import LineTables
 from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.shares import Looks
-from sim.oracles.tails import Tails
 from sim.oracles.wire import Tap
 from sim.switch.answers import ReplicaEnd
 from sim.switch.decisions import Decisions
@@ -75,10 +74,6 @@ class SwitchWorld(PlainWorld):
             self._lease.follow(self.hosts[name].address, name)
         self.tables = self.replicas.tables = SwitchTables(self.replicas, lambda: self.loop.now_ns)
         self._logged = LineTables(self.replicas.book)
-        self._tails = {
-            name: Tails(name, one.copy.files, self.record.count)
-            for name, one in self.replicas.brokers.items()
-        }
         self.controllers: dict[str, ControllerServer] = {}
         """By host, that of its process, or of the last one."""
         for name in names:
@@ -186,7 +181,6 @@ class SwitchWorld(PlainWorld):
         look()
         try:
             self._logged.on_event(self.replicas.brokers[name])
-            self._tails[name].on_event(self.replicas.brokers[name].controller)
         except Violation as found:
             self.findings.report(found)
 

@@ -31,7 +31,7 @@ def test_everything_is_put_back_whatever_happens():
     within = []
 
     def run():
-        with in_virtual_time(lambda *_: None):
+        with in_virtual_time(lambda *_: None, lambda *_: None):
             within.extend(held())
             raise KeyError
 
@@ -50,7 +50,7 @@ def on_a_machine(see):
     host.disk = SimDisk(host.rng.split("disk"))
     process = loop.boot(host)
     try:
-        with in_virtual_time(lambda *_: None):
+        with in_virtual_time(lambda *_: None, lambda *_: None):
             return process.context.run(see)
     finally:
         loop.close()
@@ -88,5 +88,5 @@ def test_files_of_the_library_are_on_the_disk_of_the_machine(tmp_path):
 
 
 def test_peers_are_gone_through_in_an_order_that_no_hash_seed_changes():
-    with in_virtual_time(lambda *_: None):
+    with in_virtual_time(lambda *_: None, lambda *_: None):
         assert [hash(Node(name)) for name in ("ns0", "ns1")] == [CRC_OF_NS0, CRC_OF_NS1]
