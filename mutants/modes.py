@@ -9,6 +9,7 @@ from typing import Final
 
 SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "sync-master": (
+        "given-back-unasked",
         "ha-acknowledged-before-the-slave",
         "ha-counted-before-the-sync",
         "ha-lack-not-told",

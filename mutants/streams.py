@@ -79,4 +79,17 @@ STREAMS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="given-back-unasked",
+        breaks="A slave gives its master offsets back that others have committed past meanwhile.",
+        source="docs/replication.md: it is asked for each right before it is given one.",
+        plant=patch(
+            "broker.slave_sync.giving_back:give_back",
+            (
+                "            if not _is_as_told(one, await client.request(addr, _question(one), "
+                "TIMEOUT_MS)):\n                continue\n",
+                "",
+            ),
+        ),
+    ),
 )

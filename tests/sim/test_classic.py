@@ -35,6 +35,7 @@ KNOWN = (
     (BY_TESTS["slave-not-asked-while-the-master-is-gone"], None, 7, "A41 not read at a slave"),
     (ALL["offsets-not-replicated"], SYNC, 1, "A39 tables differ from the log"),
     (BY_TESTS["report-a-look-late"], SYNC, 2, "A41 slave that reports late"),
+    (BY_TESTS["given-back-unasked"], SYNC, 25, "A24 offset given back unasked"),
     (BY_TESTS["slave-asks-from-its-end"], SYNC, 2, "A34 slave that compares nothing"),
     (
         BY_TESTS["rest-of-a-share-waits-for-a-message"],
