@@ -16,6 +16,7 @@ from msgspec import structs
 
 from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
+from sim.faults.planned import fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ def with_starts(rng: SplitRng, events: list[FaultEvent], options: Options) -> li
             back_ms = one.at_ms + one.for_ms + stream.split("wait").randint(300, 2_500)
             times = (back_ms, stream.split("down").choice((50, 400)))
             how: dict[str, Value] = {"gracefully": stream.split("how").choice((0, 1, 1))}
-            more.append(_event(stream, options, times, FaultKind.RESTART_ALL, Role.ALL, how))
+            more.append(fault(stream, options, times, FaultKind.RESTART_ALL, Role.ALL, how))
     return sorted(events + more, key=_order) if more else events
 
 
@@ -125,10 +126,10 @@ def with_late_hand_overs(
         times = (at_ms + stream.split("later").randint(50, 400), 800)
         target = stream.split("target").choice((Role.FOLLOWER_0, Role.FOLLOWER_1))
         more += [
-            _event(
+            fault(
                 stream.split("slow"), options, (at_ms, 2_000), FaultKind.DELAY, Role.LEADER, slow
             ),
-            _event(stream.split("asked"), options, times, FaultKind.TRANSFER, target),
+            fault(stream.split("asked"), options, times, FaultKind.TRANSFER, target),
         ]
     return sorted(events + more, key=_order)
 
@@ -154,14 +155,14 @@ def with_asked_again(
             lost: dict[str, Value] = {"messages": "appends", "side": "from", "probability": 1.0}
             times = (at_ms - check_ms, check_ms)
             more.append(
-                _event(stream.split("drop"), options, times, FaultKind.DROP, Role.LEADER, lost)
+                fault(stream.split("drop"), options, times, FaultKind.DROP, Role.LEADER, lost)
             )
         cut, back = stream.split("cut"), stream.split("back")
         times = (at_ms, away_ms)
-        more.append(_event(cut, options, times, FaultKind.ISOLATE, Role.LEADER))
+        more.append(fault(cut, options, times, FaultKind.ISOLATE, Role.LEADER))
         at_ms += away_ms + stream.split("wait").choice((20, 100, 500))
         times = (at_ms, INSISTS_MS)
-        more.append(_event(back, options, times, FaultKind.TRANSFER, Role.EX_LEADER))
+        more.append(fault(back, options, times, FaultKind.TRANSFER, Role.EX_LEADER))
         at_ms += INSISTS_MS + stream.split("pause").randint(0, 800)
     if rng.split("alone").chance(ALONE_P):
         events = [one for one in events if one.package is Package.BEHIND]
@@ -179,7 +180,7 @@ def _away_often(rng: SplitRng, options: Options) -> list[FaultEvent]:
         stream = rng.split(f"away{len(events)}")
         kind = stream.split("kind").choice((FaultKind.CRASH, FaultKind.ISOLATE, FaultKind.WIPE))
         away_ms = stream.split("hold").randint(2_000, 2_600)
-        one = _event(stream, options, (at_ms, away_ms), kind, Role.FOLLOWER_0)
+        one = fault(stream, options, (at_ms, away_ms), kind, Role.FOLLOWER_0)
         events.append(structs.replace(one, package=Package.BEHIND))
         at_ms += away_ms + stream.split("back").randint(1_000, 2_000)
     return within_budget(events, options)
@@ -203,15 +204,15 @@ def _leads_again(rng: SplitRng, options: Options) -> list[FaultEvent]:
         if stream.split("partly").chance(0.5):
             some: dict[str, Value] = {"messages": "appends", "side": "from", "probability": 0.5}
             lossy_ms = 400
-            events.append(_event(
+            events.append(fault(
                 stream.split("lossy"), options, (at_ms - lossy_ms, lossy_ms), FaultKind.DROP,
                 Role.LEADER, some,
             ))  # fmt: skip
-        events.append(_event(
+        events.append(fault(
             stream.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER
         ))  # fmt: skip
         at_ms += away_ms + stream.split("wait").choice((20, 20, 100, 500))
-        events.append(_event(
+        events.append(fault(
             stream.split("back"), options, (at_ms, INSISTS_MS), FaultKind.TRANSFER, Role.EX_LEADER
         ))  # fmt: skip
         at_ms += INSISTS_MS + stream.split("pause").randint(0, 800)
@@ -224,11 +225,11 @@ def _lost_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
     held_ms = rng.split("held").randint(1_000, 2_500)
     how = rng.split("how").choice((FaultKind.PAUSE, FaultKind.ISOLATE))
     return [
-        _event(rng.split("held"), options, (at_ms, held_ms), how, Role.FOLLOWER_0),
-        _event(
+        fault(rng.split("held"), options, (at_ms, held_ms), how, Role.FOLLOWER_0),
+        fault(
             rng.split("first"), options, (at_ms + 20, 300), FaultKind.TRANSFER, Role.FOLLOWER_0
         ),
-        _event(
+        fault(
             rng.split("next"), options, (at_ms + held_ms, INSISTS_MS), FaultKind.TRANSFER,
             rng.split("to").choice((Role.FOLLOWER_0, Role.FOLLOWER_1)),
         ),
@@ -242,8 +243,8 @@ def _deaf_successor(rng: SplitRng, options: Options) -> list[FaultEvent]:
     down_ms = rng.split("down").choice((50, 400))
     deaf_ms = rng.split("deaf").randint(4_000, 8_000)
     return [
-        _event(rng.split("end"), options, (at_ms, down_ms), FaultKind.CRASH, options.preferred),
-        _event(
+        fault(rng.split("end"), options, (at_ms, down_ms), FaultKind.CRASH, options.preferred),
+        fault(
             rng.split("drop"), options, (at_ms, deaf_ms), FaultKind.DROP, options.preferred,
             unheard,
         ),
@@ -258,8 +259,8 @@ def _unheard_transfer(rng: SplitRng, options: Options) -> list[FaultEvent]:
     deaf_ms = rng.split("deaf").randint(4_000, 8_000)
     times = (at_ms + rng.split("later").randint(20, 200), 300)
     return [
-        _event(rng.split("drop"), options, (at_ms, deaf_ms), FaultKind.DROP, target, unheard),
-        _event(rng.split("asked"), options, times, FaultKind.TRANSFER, target),
+        fault(rng.split("drop"), options, (at_ms, deaf_ms), FaultKind.DROP, target, unheard),
+        fault(rng.split("asked"), options, times, FaultKind.TRANSFER, target),
     ]
 
 
@@ -273,18 +274,18 @@ def _lost_change(rng: SplitRng, options: Options) -> list[FaultEvent]:
     away_ms = int(options.tick_ms * options.election_ticks_max * rng.split("away").choice((2, 3)))
     asked_ms = at_ms + rng.split("asked").randint(5, 150)
     events = [
-        _event(rng.split("add"), options, (joins_ms, 2_500), FaultKind.ADD, Role.RANDOM),
-        _event(rng.split("gone"), options, (asked_ms, 50), FaultKind.REMOVE, Role.FOLLOWER),
+        fault(rng.split("add"), options, (joins_ms, 2_500), FaultKind.ADD, Role.RANDOM),
+        fault(rng.split("gone"), options, (asked_ms, 50), FaultKind.REMOVE, Role.FOLLOWER),
     ]
     if rng.split("unheard").chance(0.5):
         unheard: dict[str, Value] = {"messages": "changes", "side": "from", "probability": 1.0}
         cut_ms = asked_ms + rng.split("known").randint(20, 300)
         times = (at_ms, cut_ms + away_ms - at_ms)
         events.append(
-            _event(rng.split("drop"), options, times, FaultKind.DROP, Role.LEADER, unheard)
+            fault(rng.split("drop"), options, times, FaultKind.DROP, Role.LEADER, unheard)
         )
         at_ms = cut_ms
-    cut = _event(rng.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER)
+    cut = fault(rng.split("cut"), options, (at_ms, away_ms), FaultKind.ISOLATE, Role.LEADER)
     return [*events, cut]
 
 
@@ -295,7 +296,7 @@ def _full_now_and_then(rng: SplitRng, options: Options) -> list[FaultEvent]:
         stream = rng.split(f"time{number}")
         times = (_time(stream, options), stream.split("hold").randint(60, 400))
         room: dict[str, Value] = {"free_bytes": stream.split("room").choice((0, 700, 2_000))}
-        events.append(_event(stream, options, times, FaultKind.DISK_FULL, Role.LEADER, room))
+        events.append(fault(stream, options, times, FaultKind.DISK_FULL, Role.LEADER, room))
     return events
 
 
@@ -308,12 +309,12 @@ def _full_and_killed(rng: SplitRng, options: Options) -> list[FaultEvent]:
     target = Role.ALL if is_all else Role.LEADER
     hold_ms = wait_ms + rng.split("hold").randint(100, 600)
     events = [
-        _event(rng.split("full"), options, (at_ms, hold_ms), FaultKind.DISK_FULL, target, room)
+        fault(rng.split("full"), options, (at_ms, hold_ms), FaultKind.DISK_FULL, target, room)
     ]
     kind = FaultKind.RESTART_ALL if is_all else FaultKind.CRASH
     how: dict[str, Value] = {"gracefully": 0} if is_all else {}
     down_ms = rng.split("down").choice((50, 400))
-    events.append(_event(rng.split("end"), options, (at_ms + wait_ms, down_ms), kind, target, how))
+    events.append(fault(rng.split("end"), options, (at_ms + wait_ms, down_ms), kind, target, how))
     return events
 
 
@@ -322,7 +323,7 @@ def _queues_full(rng: SplitRng, options: Options) -> list[FaultEvent]:
     times = (_time(rng, options), rng.split("hold").randint(800, 2_500))
     target = rng.split("role").choice((Role.LEADER, Role.LEADER, Role.ALL))
     where: dict[str, Value] = {"glob": "*/consumequeue/*"}
-    return [_event(rng, options, times, FaultKind.DISK_FULL, target, where)]
+    return [fault(rng, options, times, FaultKind.DISK_FULL, target, where)]
 
 
 def _ahead_twice(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -332,8 +333,8 @@ def _ahead_twice(rng: SplitRng, options: Options) -> list[FaultEvent]:
     more: dict[str, Value] = {"ms": rng.split("more").choice((30_000, 45_000, 58_000))}
     wait_ms = rng.split("wait").randint(300, 1_500)
     return [
-        _event(rng.split("one"), options, (at_ms, 6_000), FaultKind.CLOCK_JUMP, Role.LEADER, back),
-        _event(
+        fault(rng.split("one"), options, (at_ms, 6_000), FaultKind.CLOCK_JUMP, Role.LEADER, back),
+        fault(
             rng.split("two"), options, (at_ms + wait_ms, 4_000), FaultKind.CLOCK_JUMP, Role.LEADER,
             more,
         ),
@@ -351,10 +352,10 @@ def _closed_late(rng: SplitRng, options: Options) -> list[FaultEvent]:
         }  # fmt: skip
         times = (_time(stream, options), 0)
         target = stream.split("role").choice((Role.LEADER, Role.LEADER, Role.FOLLOWER))
-        events.append(_event(stream, options, times, FaultKind.NAMESRV_RESET, target, params))
+        events.append(fault(stream, options, times, FaultKind.NAMESRV_RESET, target, params))
         if stream.split("moved").chance(0.6):  # who leads, and who does no more, registers anew
             moved = (times[0] + stream.split("wait").randint(50, 400), 800)
-            events.append(_event(
+            events.append(fault(
                 stream.split("move"), options, moved, FaultKind.TRANSFER, Role.FOLLOWER
             ))  # fmt: skip
     return events
@@ -366,7 +367,7 @@ def _slow_registry(rng: SplitRng, options: Options) -> list[FaultEvent]:
         "which": "all", "base_ms": rng.split("base").choice((150, 400)), "loss": 0.0
     }  # fmt: skip
     times = (_time(rng, options), rng.split("hold").randint(2_000, 5_000))
-    return [_event(rng, options, times, FaultKind.NAMESRV_DELAY, Role.LEADER, params)]
+    return [fault(rng, options, times, FaultKind.NAMESRV_DELAY, Role.LEADER, params)]
 
 
 KINDS: Final[
@@ -381,39 +382,6 @@ KINDS: Final[
     "slow registry": (1.5, _slow_registry),
 }  # fmt: skip
 """How likely each is, where there are any."""
-PACKAGES: Final = {
-    FaultKind.DROP: Package.FRAMES,
-    FaultKind.DELAY: Package.LINK,
-    FaultKind.ISOLATE: Package.PARTITION,
-    FaultKind.TRANSFER: Package.TRANSFER,
-    FaultKind.ADD: Package.MEMBERS,
-    FaultKind.REMOVE: Package.MEMBERS,
-    FaultKind.PAUSE: Package.PAUSE,
-    FaultKind.DISK_FULL: Package.DISK_FULL,
-    FaultKind.RESTART_ALL: Package.CRASH,
-    FaultKind.CRASH: Package.CRASH,
-    FaultKind.WIPE: Package.BEHIND,
-    FaultKind.CLOCK_JUMP: Package.CLOCK,
-    FaultKind.NAMESRV_RESET: Package.NAMESRV,
-    FaultKind.NAMESRV_DELAY: Package.NAMESRV,
-}
-
-
-def _event(
-    rng: SplitRng, options: Options, times: tuple[int, int], kind: FaultKind, target: str,
-    params: dict[str, Value] | None = None,
-) -> FaultEvent:  # fmt: skip
-    """Return a fault from a time on (ms) for so long; none begins or ends behind the run."""
-    at_ms = max(0, min(times[0], options.safety_ms - 1))
-    return FaultEvent(
-        at_ms=at_ms,
-        kind=kind,
-        package=PACKAGES[kind],
-        target=target,
-        for_ms=max(0, min(times[1], options.safety_ms - at_ms)),
-        seed=rng.split("seed").randint(0, (1 << 31) - 1),
-        params=params or {},
-    )
 
 
 def _time(rng: SplitRng, options: Options) -> int:

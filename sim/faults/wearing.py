@@ -11,6 +11,7 @@ from msgspec import structs
 
 from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
+from sim.faults.planned import fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,14 +73,14 @@ def _without_room(rng: SplitRng, events: list[FaultEvent], options: Options) -> 
             at_ms = one.end_ms + stream.split("at").randint(-300, 100)
             times = (at_ms, stream.split("hold").choice((300, 800, 2_000)))
             full = dict(stream.split("what").choice(NO_ROOM))
-            more.append(_event(stream, options, times, FaultKind.DISK_FULL, Role.MOST_BEHIND, full))
+            more.append(fault(stream, options, times, FaultKind.DISK_FULL, Role.MOST_BEHIND, full))
     return more
 
 
 def _away(rng: SplitRng, options: Options) -> list[FaultEvent]:
     """Return somebody more who is away for long, and back early enough for what follows."""
     times = (rng.split("at").randint(FIRST_MS, 3_500), rng.split("hold").randint(2_000, 3_000))
-    away = _event(rng, options, times, FaultKind.CRASH, Role.FOLLOWER)
+    away = fault(rng, options, times, FaultKind.CRASH, Role.FOLLOWER)
     return [structs.replace(away, package=Package.BEHIND)]
 
 
@@ -90,7 +91,7 @@ def _all_hang(rng: SplitRng, options: Options) -> list[FaultEvent]:
     first_ms = max(FIRST_MS, _last(options) - options.brokers * step_ms)
     how: dict[str, Value] = {"op": "sync", "glob": "*/data/*"}
     return [
-        _event(
+        fault(
             rng.split(f"disk{number}"), options, (first_ms + number * step_ms, hold_ms),
             FaultKind.HUNG_DISK, f"n{number}", how,
         )
@@ -115,7 +116,7 @@ def _spoilt(
     times = (_time(rng, options), rng.split("down").choice((50, 400, 1_500)))
     target = rng.split("role").choice((Role.LEADER, Role.FOLLOWER, Role.RANDOM))
     what: dict[str, Value] = {"glob": glob, "bytes": rng.split("bytes").choice((1, 3)), **params}
-    return [_event(rng, options, times, FaultKind.SPOIL, target, what)]
+    return [fault(rng, options, times, FaultKind.SPOIL, target, what)]
 
 
 def _narrow(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -126,7 +127,7 @@ def _narrow(rng: SplitRng, options: Options) -> list[FaultEvent]:
         "base_ms": rng.split("base").choice((1, 20)), "spread_ms": 0, "loss": 0.0,
         "bytes_per_ms": rng.split("width").choice(WIDTHS[target == Role.CONSUMER]),
     }  # fmt: skip
-    return [_event(rng, options, times, FaultKind.DELAY, target, how)]
+    return [fault(rng, options, times, FaultKind.DELAY, target, how)]
 
 
 def _rot(rng: SplitRng, options: Options) -> list[FaultEvent]:
@@ -136,8 +137,8 @@ def _rot(rng: SplitRng, options: Options) -> list[FaultEvent]:
     how: dict[str, Value] = {"glob": "*/data/*", "bytes": rng.split("bytes").choice((3, 12))}
     helper = rng.split("helper").choice((Role.FOLLOWER_0, Role.FOLLOWER_1))
     return [
-        _event(rng.split("rot"), options, (at_ms, 100), FaultKind.BIT_ROT, Role.LEADER, how),
-        _event(rng.split("gone"), options, (at_ms + 20, away_ms), FaultKind.CRASH, helper),
+        fault(rng.split("rot"), options, (at_ms, 100), FaultKind.BIT_ROT, Role.LEADER, how),
+        fault(rng.split("gone"), options, (at_ms + 20, away_ms), FaultKind.CRASH, helper),
     ]
 
 
@@ -145,12 +146,12 @@ def _with_a_learner(rng: SplitRng, options: Options) -> list[FaultEvent]:
     """Return somebody who learns for long, and a leader that is cut off with one of the others."""
     held: dict[str, Value] = {"held_back": 1}
     asked = rng.split("asked").randint(300, FIRST_MS)
-    events = [_event(rng.split("add"), options, (asked, 8_000), FaultKind.ADD, Role.LEADER, held)]
+    events = [fault(rng.split("add"), options, (asked, 8_000), FaultKind.ADD, Role.LEADER, held)]
     away_ms = 3 * options.tick_ms * options.election_ticks_max
     for number in range(3):
         stream = rng.split(f"cut{number}")
         times = (FIRST_MS + number * (away_ms + 800), away_ms)
-        events.append(_event(stream, options, times, FaultKind.HALVES, Role.LEADER))
+        events.append(fault(stream, options, times, FaultKind.HALVES, Role.LEADER))
     return events
 
 
@@ -161,33 +162,6 @@ KINDS: Final[dict[str, tuple[float, Callable[[SplitRng, Options], list[FaultEven
     "rot": (0.3, _rot),
 }
 """How likely each is, where there are any."""
-PACKAGES: Final = {
-    FaultKind.HUNG_DISK: Package.DISK_SLOW,
-    FaultKind.SPOIL: Package.DERIVED,
-    FaultKind.DISK_FULL: Package.DISK_FULL,
-    FaultKind.DELAY: Package.LINK,
-    FaultKind.BIT_ROT: Package.DISK_DAMAGE,
-    FaultKind.CRASH: Package.CRASH,
-    FaultKind.ADD: Package.MEMBERS,
-    FaultKind.HALVES: Package.PARTITION,
-}
-
-
-def _event(
-    rng: SplitRng, options: Options, times: tuple[int, int], kind: FaultKind, target: str,
-    params: dict[str, Value] | None = None,
-) -> FaultEvent:  # fmt: skip
-    """Return a fault from a time on (ms) for so long; none begins or ends behind the run."""
-    at_ms = max(0, min(times[0], options.safety_ms - 1))
-    return FaultEvent(
-        at_ms=at_ms,
-        kind=kind,
-        package=PACKAGES[kind],
-        target=target,
-        for_ms=max(0, min(times[1], options.safety_ms - at_ms)),
-        seed=rng.split("seed").randint(0, (1 << 31) - 1),
-        params=params or {},
-    )
 
 
 def _last(options: Options) -> int:

@@ -1,0 +1,50 @@
+"""One fault of a plan, as draws of moments and of worn brokers write it down. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sim.faults.plan import FaultEvent, FaultKind, Package
+
+if TYPE_CHECKING:
+    from sim.faults.plan import Options, Value
+    from sim.rng import SplitRng
+
+PACKAGES: Final = {
+    FaultKind.ADD: Package.MEMBERS,
+    FaultKind.BIT_ROT: Package.DISK_DAMAGE,
+    FaultKind.CLOCK_JUMP: Package.CLOCK,
+    FaultKind.CRASH: Package.CRASH,
+    FaultKind.DELAY: Package.LINK,
+    FaultKind.DISK_FULL: Package.DISK_FULL,
+    FaultKind.DROP: Package.FRAMES,
+    FaultKind.HALVES: Package.PARTITION,
+    FaultKind.HUNG_DISK: Package.DISK_SLOW,
+    FaultKind.ISOLATE: Package.PARTITION,
+    FaultKind.NAMESRV_DELAY: Package.NAMESRV,
+    FaultKind.NAMESRV_RESET: Package.NAMESRV,
+    FaultKind.PAUSE: Package.PAUSE,
+    FaultKind.REMOVE: Package.MEMBERS,
+    FaultKind.RESTART_ALL: Package.CRASH,
+    FaultKind.SPOIL: Package.DERIVED,
+    FaultKind.TRANSFER: Package.TRANSFER,
+    FaultKind.WIPE: Package.BEHIND,
+}
+"""To which package a fault of theirs belongs."""
+
+
+def fault(
+    rng: SplitRng, options: Options, times: tuple[int, int], kind: FaultKind, target: str,
+    params: dict[str, Value] | None = None,
+) -> FaultEvent:  # fmt: skip
+    """Return a fault from a time on (ms) for so long; none begins or ends behind the run."""
+    at_ms = max(0, min(times[0], options.safety_ms - 1))
+    return FaultEvent(
+        at_ms=at_ms,
+        kind=kind,
+        package=PACKAGES[kind],
+        target=target,
+        for_ms=max(0, min(times[1], options.safety_ms - at_ms)),
+        seed=rng.split("seed").randint(0, (1 << 31) - 1),
+        params=params or {},
+    )
