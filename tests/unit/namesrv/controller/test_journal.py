@@ -94,6 +94,21 @@ def test_term_and_vote_survive_a_loss_of_power(mode):
         reopened(disk, mode)
 
 
+def voted_for_in_a_known_term():
+    """Return whom a controller voted for, that knew of the term before, once its power is lost."""
+    disk = make_disk()
+    journal = filled(disk)
+    journal.setCurrentTerm(7, None)
+    journal.setCurrentTerm(7, "n1")
+    return reopened(disk, PowerLossMode.LOST).getVotedForNodeId()
+
+
+def test_a_vote_in_a_term_that_was_known_is_kept():
+    assert voted_for_in_a_known_term() == "n1"
+    with planted(BY_TESTS["vote-in-memory-only"]):
+        assert voted_for_in_a_known_term() is None
+
+
 def test_entries_that_are_removed_and_added_again_are_never_off_the_disk():
     disk = make_disk()
     journal = filled(disk)

@@ -182,6 +182,24 @@ def test_an_empty_master_is_told_who_has_a_log_from_before(monkeypatch):
         assert older_log(monkeypatch, epoch=3) == "2"
 
 
+def told_of_the_master(monkeypatch, *, leads):
+    """Return the code of an answer to 1004 of a controller that knows who leads."""
+    server = controller_server()
+    monkeypatch.setattr(Controller, "groups", {"a": Group(cluster="C")})
+    monkeypatch.setattr(Controller, "leads", leads)
+    monkeypatch.setattr(Controller, "leader", "n1")
+    command = RemotingCommand(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    command.ext_fields = {"brokerName": "a"}
+    return server.requests.commands[command.code](Connection(1), command).code
+
+
+def test_who_is_master_is_told_by_the_controller_that_leads_alone(monkeypatch):
+    assert told_of_the_master(monkeypatch, leads=True) == 0
+    assert told_of_the_master(monkeypatch, leads=False) == 2007
+    with planted(BY_TESTS["master-told-by-who-does-not-lead"]):
+        assert told_of_the_master(monkeypatch, leads=False) == 0
+
+
 def members_asked_about(members, monkeypatch):
     """Return how many members of a set that a master sends the controllers are asked to decide."""
     server = controller_server()

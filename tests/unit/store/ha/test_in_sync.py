@@ -135,6 +135,12 @@ def test_what_was_confirmed_over_an_earlier_connection_counts_no_more() -> None:
     found.on_gone(2, 20)
     found.on_connected(2, 30)
     assert found.limit(500) == 0, "it may have lost it"
+    with planted(BY_TESTS["confirmed-before-it-reconnected"]):
+        planted_in = three()
+        planted_in.on_confirmed(2, 500, 10, 500)
+        planted_in.on_gone(2, 20)
+        planted_in.on_connected(2, 30)
+        assert planted_in.limit(500) == 500
     found.on_confirmed(2, 400, 40, 500)
     assert found.limit(500) == 400
     found.on_gone(3, 50)
