@@ -77,8 +77,9 @@ _BugsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.py",
-        help="Plant the bugs of this file, many at a time, and say which plans show which"
-        " (docs/simulation.md, Bugs of your own).",
+        help="Run this Python file, plant the bugs in its BUGS, many at a time, and say which"
+        " plans show which (docs/simulation.md, Bugs of your own). Seeds 1..300 unless --seeds"
+        " says otherwise.",
     ),
 ]
 _BenchOption = Annotated[

@@ -21,7 +21,7 @@ from sim.faults.plan import Plan, decode_plan, encode_plan
 from sim.faults.switch import CONTROLLER
 from sim.figures import measure_elections, measure_speed
 from sim.lamport import draw_lamport
-from sim.run import EXIT_CODES, Result, run_plan
+from sim.run import BROKEN, EXIT_CODES, Result, run_plan
 from sim.shrink import Shrinker
 
 if TYPE_CHECKING:
@@ -222,6 +222,9 @@ def bugs_of_file(printer: Printer, path: Path, seeds: range, jobs: int, mode: st
     if found.interrupted:
         printer.say("interrupted: the result is that of the plans before")
         return EXIT_INTERRUPTED
+    if found.broken:
+        printer.say(f"{found.broken} of {jobs} processes ended early: other bugs may show as well")
+        return EXIT_CODES[BROKEN]
     failed = [name for name, shown in found.shown.items() if shown.outcome.kind == together.FAILED]
     return 0 if len(failed) == len(bugs) else 1
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
+import signal
 import sys
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,7 +27,6 @@ from sim.run import BROKEN, run_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from multiprocessing.connection import Connection
     from pathlib import Path
 
     from sim.campaign import Case
@@ -127,6 +127,8 @@ class Found:
     runs: int = 0
     interrupted: bool = False
     """Whether somebody ended it; what was shown before counts."""
+    broken: int = 0
+    """Processes that ended amid their seeds: what they had left is not known."""
 
 
 class Told(NamedTuple):
@@ -169,7 +171,7 @@ def search(
         theirs.close()
     try:
         while pipes:
-            for pipe in [pipe for pipe in pipes if pipe in wait(pipes)]:
+            for pipe in [pipe for pipe in wait(pipes) if isinstance(pipe, Connection)]:
                 try:
                     told: Told = pipe.recv()
                 except EOFError:
@@ -180,6 +182,10 @@ def search(
                 report(told)
     except KeyboardInterrupt:
         found.interrupted = True
+    else:
+        for process in processes:
+            process.join()
+        found.broken = sum(process.exitcode != 0 for process in processes)
     finally:
         for process in processes:
             process.terminate()
@@ -189,6 +195,8 @@ def search(
 
 def _part(path: Path, part: int, parts: int, seeds: range, mode: str, answers: Connection) -> None:
     """Look for each of so many bugs of a file, and say what each plan has shown."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it, too, and ends this
+    signal.signal(signal.SIGTERM, _end)
     search = Search(load(path)[part::parts], attempt)
     for case in cases(seeds, mode):
         if not search.left:
@@ -197,6 +205,13 @@ def _part(path: Path, part: int, parts: int, seeds: range, mode: str, answers: C
         search.look(case)
         new = {name: shown for name, shown in search.shown.items() if name not in known}
         answers.send(Told(part, case, new, len(search.left), search.runs - runs))
+
+
+def _end(*_: object) -> None:
+    """End this process, and the run that it waits for; an exception could be lost on its way."""
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(128 + signal.SIGTERM)
 
 
 def load(path: Path) -> list[Mutant]:

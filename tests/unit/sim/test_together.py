@@ -1,5 +1,11 @@
 """Bugs planted many at a time: halves until those that show are alone, and none that only seems."""
 
+import os
+import signal
+import subprocess
+import sys
+from time import sleep
+
 import pytest
 
 from cli.main import run as command
@@ -21,6 +27,16 @@ BUGS = (
     ),
 )
 """
+
+
+LISTENING = """
+import signal, sys
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from cli.main import main
+    sys.exit(main(sys.argv[1:]))
+"""
+"""The command, which hears Ctrl-C also where tests run in the background of a shell."""
 
 
 def bugs(count):
@@ -131,6 +147,44 @@ def test_two_bugs_of_one_function_are_not_planted_together():
     Search([*bugs(4), *of_one], run).look(Case(1, RAFT))
     assert set().union(*groups) == {"b0", "b1", "b2", "b3", "x", "y"}
     assert not any({"x", "y"} <= group for group in groups)
+
+
+def test_a_process_that_ends_early_is_no_search_that_found_nothing(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    # It can be planted where it is checked, and ends the process that looks for it.
+    dies = "import os, multiprocessing\nif multiprocessing.parent_process(): os._exit(9)\n"
+    path.write_text(dies + FILE.format(name="x", old="if state.rejoining:"))
+    assert command(["sim", "--bugs", str(path), "--seeds", "1..1"]) == 255
+    assert "1 of 1 processes ended early" in capsys.readouterr().err
+
+
+def test_an_interruption_ends_the_runs_and_tells_what_was_shown(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE.format(name="x", old="if state.rejoining:"))
+    words = [sys.executable, "-c", LISTENING, "sim", "--bugs", str(path), "--jobs", "1"]
+    own = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, start_new_session=True, **own) as process:
+        assert process.stderr is not None
+        assert any("left in part 0" in line for line in process.stderr)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "| x | | not shown |" in out
+    assert "Traceback" not in err
+    for _ in range(100):
+        if not in_group(process.pid):
+            return
+        sleep(0.1)
+    assert not in_group(process.pid)
+
+
+def in_group(group):
+    """Return whether a process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
