@@ -95,8 +95,8 @@ EVERYDAY: Final = (
         plant=patch(
             "broker.sends.creation:Creator.put_group",
             (
-                "if await self._changed_groups.waits(config.group_name) and self._has(config):",
-                "if False:",
+                "await self._changed_groups.waits(name, lambda: self._has_group(name))",
+                "False",
             ),
         ),
     ),

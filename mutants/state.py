@@ -168,4 +168,13 @@ STATE: Final = (
             "dledger.membership:MembershipService._watch", ("if wait.is_lost:", "if False:")
         ),
     ),
+    Mutant(
+        name="topic-made-behind-its-change",
+        breaks="A send makes a topic with defaults behind the change by which a tool sets it up.",
+        source="RocketMQ TopicConfigManager: the later one finds the topic there.",
+        plant=patch(
+            "broker.sends.creation:Creator._create_parked",
+            ("await self._changed_topics.waits(name, lambda: self._has_topic(name))", "pass"),
+        ),
+    ),
 )

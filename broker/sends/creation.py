@@ -78,10 +78,13 @@ class UnderWay:
                 del self._open[name]
             ended.set_result(None)
 
-    async def waits(self, name: str) -> bool:
-        """Wait while it is being changed; tell whether it was."""
+    async def waits(self, name: str, is_there: Callable[[], bool]) -> bool:
+        """Wait while it is being changed and is not there yet; tell whether it was changed.
+
+        Who sets it up again and again holds nobody up: once it is there, nothing is created.
+        """
         has_waited = False
-        while changes := self._open.get(name):
+        while (changes := self._open.get(name)) and not (has_waited and is_there()):
             has_waited = True
             await asyncio.wait(changes)
         return has_waited
@@ -195,7 +198,9 @@ class Creator:
         self._pending_groups[config.group_name] = future
         status = PutStatus.UNKNOWN
         try:
-            if await self._changed_groups.waits(config.group_name) and self._has(config):
+            name = config.group_name
+            has_waited = await self._changed_groups.waits(name, lambda: self._has_group(name))
+            if has_waited and self._has_group(name):
                 status = PutStatus.OK
                 return status
             change = GroupChange(config, self._clock.wall_ms())
@@ -264,8 +269,11 @@ class Creator:
             return True
         return group.retry_queue_nums > 0 and self._topics.get(RETRY_PREFIX + name) is None
 
-    def _has(self, config: SubscriptionGroupConfig) -> bool:
-        return self._groups.get(config.group_name) is not None
+    def _has_group(self, name: str) -> bool:
+        return self._groups.get(name) is not None
+
+    def _has_topic(self, name: str) -> bool:
+        return self._topics.get(name) is not None
 
     async def _put_group_quietly(self, config: SubscriptionGroupConfig) -> None:
         await self.put_group(config)
@@ -275,8 +283,8 @@ class Creator:
         name = config.topic_name
         answer: Answer | None = None
         try:
-            await self._changed_topics.waits(name)
-            if self._topics.get(name) is None:
+            await self._changed_topics.waits(name, lambda: self._has_topic(name))
+            if not self._has_topic(name):
                 status = await self.put_topic(config)
                 answer = None if status is PutStatus.OK else _creation_failure(status)
         except Exception as error:  # noqa: BLE001 - answered, and told

@@ -19,6 +19,8 @@ from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.headers import SendHeader
 from ledgermq.runtime.disk import RealDisk
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher, no_wait
 
@@ -243,7 +245,8 @@ def test_a_group_that_a_tool_sets_up_is_not_made_otherwise_by_its_first_member()
     assert bench.tables.groups.get("g") == wanted
 
 
-def test_a_topic_that_a_tool_sets_up_is_not_made_otherwise_by_a_send() -> None:
+def queues_of_a_topic_set_up_amid_a_send() -> int:
+    """Return how many queues a topic has that a tool sets up with one while a send makes it."""
     bench = slow_bench()
     wanted = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
 
@@ -257,8 +260,34 @@ def test_a_topic_that_a_tool_sets_up_is_not_made_otherwise_by_a_send() -> None:
     asyncio.run(both())
     made = bench.tables.topics.get("T")
     assert made is not None
-    assert made.config.write_queue_nums == 1
     assert bench.resumed == [None]
+    return made.config.write_queue_nums
+
+
+def test_a_topic_that_a_tool_sets_up_is_not_made_otherwise_by_a_send() -> None:
+    assert queues_of_a_topic_set_up_amid_a_send() == 1
+    with planted(BY_TESTS["topic-made-behind-its-change"]):
+        assert queues_of_a_topic_set_up_amid_a_send() > 1
+
+
+def test_who_sets_a_group_up_again_and_again_does_not_hold_its_members_up() -> None:
+    bench, wanted = slow_bench(), SubscriptionGroupConfig(group_name="g", retry_max_times=3)
+
+    async def both() -> None:
+        async def change_for_ever() -> None:
+            while True:
+                await bench.creator.change_group(wanted)
+
+        flood = [asyncio.ensure_future(change_for_ever()) for _ in range(3)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await bench.creator.put_group(SubscriptionGroupConfig(group_name="g"))
+        for one in flood:
+            one.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+
+    asyncio.run(both())
+    assert bench.tables.groups.get("g") == wanted
 
 
 def test_what_a_tool_could_not_set_up_is_made_by_who_needs_it() -> None:
