@@ -83,6 +83,31 @@ def test_what_another_group_is_granted_says_nothing():
     assert controllers.apply(asked).code is Code.SUCCESS
 
 
+def elected_of_two_in_doubt():
+    """Return who is elected of two that may both lack something, of which 1 has more."""
+    controllers = Controllers()
+    controllers.ask(1, 2)
+    for one in (1, 2):
+        address = f"10.0.0.{one}:10911"
+        controllers.apply(
+            Register(
+                group=NAME, cluster="c", id=one, check_code=f"code{one}", address=address,
+                may_lack_end=True, last_epoch=1,
+            )
+        )  # fmt: skip
+    controllers.apply(Elect(group=NAME, master_epoch=1, alive=(1, 2)))
+    return controllers.machine.groups[NAME].master
+
+
+def test_an_election_of_who_has_less_is_noticed():
+    assert elected_of_two_in_doubt() == 1
+    with (
+        planted(BY_TESTS["last-cut-elected"]),
+        pytest.raises(Violation, match="A36 elected though another one has more"),
+    ):
+        elected_of_two_in_doubt()
+
+
 def make_replicas():
     """Return what judges two brokers with ids 1 and 2, of which nothing has run."""
     disks = {f"n{one}": SimDisk(SplitRng(one)) for one in (1, 2)}
