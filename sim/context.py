@@ -16,6 +16,7 @@ from sim.clock import SimClock
 
 if TYPE_CHECKING:
     from sim.clock import VirtualTime
+    from sim.lookout import Lookout
     from sim.rng import SplitRng
 
 RUNNING: Final = 0
@@ -120,8 +121,8 @@ class Process:
 
     __slots__ = (
         "after_event", "at_gate", "charged_ns", "context", "error", "exit_code", "gate_shut",
-        "held", "holds", "host", "incarnation", "is_blocked", "is_buried", "lanes", "number",
-        "on_crash", "pauses", "settling", "sockets", "state", "tasks", "tasks_limit",
+        "held", "holds", "host", "incarnation", "is_blocked", "is_buried", "lanes", "lookout",
+        "number", "on_crash", "pauses", "settling", "sockets", "state", "tasks", "tasks_limit",
     )  # fmt: skip
 
     def __init__(self, host: Host, on_crash: "Callable[[Process], None]") -> None:
@@ -133,6 +134,8 @@ class Process:
         self.on_crash = on_crash
         self.after_event: Callable[[], None] | None = None
         """Called after every callback of it, and free to look, or to raise."""
+        self.lookout: Lookout | None = None
+        """What sees where its tasks wait; None: nobody wants to know."""
         self.state = RUNNING
         self.holds = 0
         """How many reasons there are for it to wait, see `SimLoop.pause`."""

@@ -159,6 +159,8 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
             lane = Lane(self, process, process.host.rng)
             if executor is not None:
                 process.lanes[executor] = lane
+        if process.lookout is not None:
+            process.lookout.see_call(process.host.name, func)
         lane.submit((func, args, future))
         return future
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from sim.context import CURRENT
 from sim.disk import SimDisk
+from sim.faults.plan import FaultKind
 from sim.handle import SimHandle
+from sim.lookout import Lookout
 from sim.loop import SimLoop
 from sim.oracles.base import Violation
 from sim.transport import RESET, VANISH
@@ -69,6 +71,9 @@ class Machines(ABC):
         )
         self.rng = self.loop.rng
         self.trace = self.loop.trace
+        self.lookout = Lookout()
+        if any(one.kind is FaultKind.AMBUSH for one in plan.events):
+            self.loop.lookout = self.lookout
         self.loop.set_exception_handler(_fail)
         self.network: SimNetwork = self.loop.network
         self.hosts = layout.hosts

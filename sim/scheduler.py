@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sim.clock import MS
 from sim.context import CURRENT, DEAD, HELD, RUNNING, Host, Process, SimCrash
@@ -24,6 +24,9 @@ from sim.network import SimNetwork
 from sim.rng import SplitRng
 from sim.trace import BATCH, Trace
 from sim.transport import CLOSE
+
+if TYPE_CHECKING:
+    from sim.lookout import Lookout
 
 T = TypeVar("T")
 
@@ -50,6 +53,8 @@ class Scheduler:
         self.hosts: list[Host] = []
         self.findings: list[Exception] = []
         """What is put here is raised after the callback of a process in which that is done."""
+        self.lookout: Lookout | None = None
+        """What sees where tasks of later processes wait; None: nobody wants to know."""
         self.on_kill: AfterEvent | None = None
         """Called when a process has ended, however that came."""
         self._ready: deque[SimHandle] = deque()
@@ -83,6 +88,7 @@ class Scheduler:
             self._bury(host.process)
         host.incarnation += 1
         host.process = process = Process(host, self.kill)
+        process.lookout = self.lookout
         if host.disk is not None:
             host.disk.on_block = partial(self._on_block, process)
             host.disk.on_unblock = partial(self._on_unblock, process)
@@ -231,6 +237,8 @@ class Scheduler:
                             self._settle(process)
                         if process.after_event is not None:
                             process.after_event()
+                        if process.lookout is not None:
+                            process.lookout.see(process.host.name, handle.callback)
                         if findings:
                             raise findings[0]
                     if events == events_end:

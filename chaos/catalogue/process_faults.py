@@ -14,6 +14,12 @@ KINDS: Final = (
         witness=_GONE, undo=_START, nemesis="kill", simulator="crash",
     ),
     FaultEntry(
+        ids=("P5",), kind="proc.ambush",
+        title="something happens to it just as its code waits where it seldom does",
+        target=Target.BROKER, witness="it waited there", undo="as of what happens",
+        simulator="ambush", lacks="a look at where a process waits",
+    ),
+    FaultEntry(
         ids=("P1",), kind="namesrv.kill", title="a name server is killed", target=Target.NAMESRV,
         witness=_SILENT, undo=_START, simulator="namesrv_crash", nemesis="namesrv_kill",
     ),

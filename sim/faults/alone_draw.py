@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
+from sim.faults.ambush_draw import AMBUSHES, OF_ALONE, ambushes, has_ambushes
 from sim.faults.draw import draw_package
 from sim.faults.plan import Options, Package, Plan, Workload
 from sim.faults.small import STREAM, draw_small
@@ -39,6 +40,9 @@ def draw_alone(seed: int) -> Plan:
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     is_calm = rng.split("calm").chance(CALM_P)
     events = [] if is_calm else draw_package(rng.split("faults"), Package.ALONE, options)
+    hidden = rng.split(AMBUSHES)
+    if has_ambushes(hidden):
+        events = sorted([*events, *ambushes(hidden, options, OF_ALONE)], key=lambda one: one.at_ms)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sim.faults import cluster, disk, network, process, registry
+from sim.faults import ambush, cluster, disk, network, process, registry
 from sim.faults.guard import Guard
 from sim.faults.plan import FaultEvent, FaultKind, Package
 from sim.faults.stage import NS_PER_MS, Effect, Stage
@@ -45,6 +45,7 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.STOP_AND: process.StopAnd,
     FaultKind.CRASH_LOOP: process.CrashLoop,
     FaultKind.CRASH_AT: process.CrashAt,
+    FaultKind.AMBUSH: ambush.Ambush,
     FaultKind.RESTART_ALL: process.RestartAll,
     FaultKind.PAUSE: process.Pause,
     FaultKind.POWER_LOSS: process.PowerLoss,
@@ -76,6 +77,8 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
 }
 HARMLESS: Final = frozenset(kind for kind in FaultKind if not kind.entry.disturbs_brokers)
 """What disturbs no broker."""
+NO_FAULTS: Final = frozenset({Package.FAR, Package.AMBUSH})
+"""How it is, or what is only laid."""
 RETRY_MS: Final = 50
 RETRIES: Final = 40
 """How long a fault waits for the budget: two seconds."""
@@ -119,7 +122,7 @@ class Nemesis:
     def __init__(self, target: "Target", guard: Guard | None = None) -> None:
         self._target = target
         self._guard = guard or Guard(target)
-        self._stage = Stage(target, self._guard)
+        self._stage = Stage(target, self._guard, self._spring)
         self._overkill = target.plan.options.overkill
         self._is_over = False
         self._touched_ms = 0
@@ -174,7 +177,7 @@ class Nemesis:
         )
 
     def _faults(self) -> "Iterator[Applied]":
-        return (one for one in self.applied if one.event.package is not Package.FAR)
+        return (one for one in self.applied if one.event.package not in NO_FAULTS)
 
     def corrupt(self) -> tuple[str, ...]:
         """Return the replicas on whose disk bytes may still be corrupt."""
@@ -220,6 +223,12 @@ class Nemesis:
             self._stage.note_leader()
             self._stage.after(POLL_MS, self._poll)
 
+    def _spring(self, event: FaultEvent) -> None:
+        """Have a fault that is in no plan happen now, if it may: an ambush has closed."""
+        one = Applied(len(self.applied), event)
+        self.applied.append(one)
+        self._apply(one, tries=0)
+
     def _apply(self, one: Applied, tries: int = RETRIES) -> None:
         if self._is_over:
             one.status = "skipped: the faults are over"
@@ -262,7 +271,7 @@ class Nemesis:
         self._note(one, "skip")
 
     def _note(self, one: Applied, what: str) -> None:
-        if one.event.package is not Package.FAR:
+        if one.event.package not in NO_FAULTS:
             self._ended_ms = self._target.trace.now_ns // NS_PER_MS
             if one.event.kind not in HARMLESS:
                 self._touched_ms = self._ended_ms

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
+from sim.faults.ambush_draw import AMBUSHES, OF_PAIR, ambushes, has_ambushes
 from sim.faults.classic import CLASSIC, MASTER, MODES, Classic
 from sim.faults.draw import draw_package
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
@@ -46,7 +47,10 @@ def draw_classic(seed: int, mode: str | None = None) -> Plan:
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     events = [] if is_calm else draw_package(rng.split("faults"), Package.CLASSIC, options)
-    if rng.split("away").chance(AWAY_P):
+    hidden = rng.split(AMBUSHES)
+    if has_ambushes(hidden):
+        events = sorted([*events, *ambushes(hidden, options, OF_PAIR)], key=lambda one: one.at_ms)
+    elif rng.split("away").chance(AWAY_P):
         stream = rng.split("absence")
         options, events = _with_absence(stream, options, events, workload.consumers)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
+from sim.faults.ambush_draw import AMBUSHES, with_ambushes
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
@@ -62,7 +63,7 @@ HUGE_SEGMENT_BYTES: Final = 4 << 20
 HUGE_RATE_PER_S: Final = 2.0
 EXTRA: Final = (
     Package.ALONE, Package.DERIVED, Package.BEHIND, Package.FAR, Package.CLASSIC, Package.SWITCH,
-    Package.HALF_OPEN,
+    Package.HALF_OPEN, Package.AMBUSH,
 )  # fmt: skip
 """Packages that are on beside the seed's own choice."""
 HALF_OPEN: Final = "half-open connections"
@@ -150,7 +151,10 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
-    events = with_wearing(rng.split(WEARING), events[:EVENTS_MAX], options, workload)
+        events = with_wearing(rng.split(WEARING), events[:EVENTS_MAX], options, workload)
+        events = with_ambushes(rng.split(AMBUSHES), events, options, workload)
+    else:
+        events = events[:EVENTS_MAX]
     return Plan(seed=seed, options=options, workload=workload, events=(*far, *events))
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = {
     FaultKind.ADD: Package.MEMBERS,
+    FaultKind.AMBUSH: Package.AMBUSH,
     FaultKind.BIT_ROT: Package.DISK_DAMAGE,
     FaultKind.CLOCK_JUMP: Package.CLOCK,
     FaultKind.CRASH: Package.CRASH,

@@ -23,9 +23,13 @@ Pair = tuple[str, str]
 class Stage:
     """The world, and what the faults of a run have in common."""
 
-    def __init__(self, target: "Target", guard: "Guard") -> None:
+    def __init__(
+        self, target: "Target", guard: "Guard", spring: Callable[[FaultEvent], None]
+    ) -> None:
         self.target = target
         self.guard = guard
+        self.spring = spring
+        """Has a fault happen now that no plan knows."""
         self.excused: dict[str, None] = {}
         """Hosts whose process may end by itself."""
         self.excused_starts: dict[str, None] = {}
@@ -65,7 +69,7 @@ class Stage:
         groups: dict[str, Callable[[], Iterable[str]]] = {
             Role.ALL: self.voters,
             Role.PRODUCER: lambda: _some([n for n in target.clients() if n.startswith("p")], rng),
-            Role.CONSUMER: lambda: _some([n for n in target.clients() if n.startswith("c")], rng),
+            Role.CONSUMER: lambda: _some(self.consumers(), rng),
             Role.MEMBER: lambda: _some(target.members(), rng),
             Role.ASKER: lambda: _some([n for n in target.members() if n.startswith("x")], rng),
             Role.NAMESRV: lambda: _some(target.namesrvs(), rng),
@@ -84,6 +88,10 @@ class Stage:
         known = (*target.brokers(), *target.clients(), *target.namesrvs(), *target.alone())
         assert role in (*known, *target.members()), role
         return (role,)
+
+    def consumers(self) -> list[str]:
+        """Return the hosts of consumers, who may leave in good order."""
+        return [name for name in self.target.clients() if name.startswith("c")]
 
     def leader(self, rng: SplitRng) -> str:
         """Return the leader; while there is none, any voter."""

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from msgspec import structs
 
+from sim.faults.ambush_draw import AMBUSHES, OF_SWITCH, ambushes, has_ambushes
 from sim.faults.draw import draw_package
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Role, Workload
 from sim.faults.small import STREAM, draw_small
@@ -68,21 +69,33 @@ def draw_switch(seed: int) -> Plan:
     events = [] if is_calm else draw_package(rng.split("faults"), Package.SWITCH, options)
     if rng.split("wild").chance(WILD_P) and not is_calm:
         events += draw_package(rng.split("more faults"), Package.SWITCH, options)
-    if rng.split("story").chance(STORY_P) and not is_calm:
-        options, events = _with_story(rng.split("chapters"), options, events)
-    rare = rng.split(RARE)
-    if rare.split("on").chance(RARE_P) and not is_calm:
-        options, events = _with_chapters(rare, options, events, rare.split("which").choice(_RARE))
-    blink = rng.split(BLINK)
-    if blink.split("on").chance(BLINK_P) and not is_calm:
-        options, events = _with_chapters(blink, options, events, _blink)
-    unanswered = rng.split(UNANSWERED)
-    if unanswered.split("on").chance(UNANSWERED_P) and not is_calm:
-        options, events = _with_chapters(unanswered, options, events, _unanswered)
+    hidden = rng.split(AMBUSHES)
+    if has_ambushes(hidden):
+        events += ambushes(hidden, options, OF_SWITCH, FIRST_MS)
+    elif not is_calm:
+        options, events = _with_stories(rng, options, events)
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events))
+
+
+def _with_stories(
+    rng: SplitRng, options: Options, events: list[FaultEvent]
+) -> tuple[Options, list[FaultEvent]]:
+    """Return the same with faults that belong together, in most plans."""
+    if rng.split("story").chance(STORY_P):
+        options, events = _with_story(rng.split("chapters"), options, events)
+    rare = rng.split(RARE)
+    if rare.split("on").chance(RARE_P):
+        options, events = _with_chapters(rare, options, events, rare.split("which").choice(_RARE))
+    blink = rng.split(BLINK)
+    if blink.split("on").chance(BLINK_P):
+        options, events = _with_chapters(blink, options, events, _blink)
+    unanswered = rng.split(UNANSWERED)
+    if unanswered.split("on").chance(UNANSWERED_P):
+        options, events = _with_chapters(unanswered, options, events, _unanswered)
+    return options, events
 
 
 def _event(

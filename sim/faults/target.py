@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sim.disk import SimDisk
     from sim.faults.plan import Plan
     from sim.inode import PowerLossMode
+    from sim.lookout import Lookout
     from sim.network import SimNetwork
     from sim.trace import Trace
 
@@ -103,6 +104,7 @@ class Target(Protocol):
     plan: "Plan"
     network: "SimNetwork"
     trace: "Trace"
+    lookout: "Lookout"
 
     @property
     def watch(self) -> Knowledge:

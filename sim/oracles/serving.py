@@ -75,7 +75,11 @@ class Serving:
     def _listen_to_held(self, replica: Replica) -> None:
         table, owed = replica.controller.tables.held, self._owed[replica.name]
         arrived, expire, hold = table.arrived, table.expire, table.hold
-        reader = replica.controller.store.reader
+        store, reader = replica.controller.store, replica.controller.store.reader
+
+        def owe(pulls: list[HeldPull]) -> None:
+            if store.readable:  # else they are sent away, and nobody reads for them
+                owed.update((pull.token, pull) for pull in pulls)
 
         def held(pull: HeldPull) -> bool:
             is_held, end = hold(pull), reader.max_offset(pull.topic, pull.queue_id)
@@ -89,12 +93,12 @@ class Serving:
             topic: str, queue_id: int, max_offset: int, limit: int = HELD_MAX
         ) -> list[HeldPull]:
             pulls = arrived(topic, queue_id, max_offset, limit)
-            owed.update((pull.token, pull) for pull in pulls)
+            owe(pulls)
             return pulls
 
         def expired(now_ms: int, limit: int = HELD_MAX) -> list[HeldPull]:
             pulls = expire(now_ms, limit)
-            owed.update((pull.token, pull) for pull in pulls)
+            owe(pulls)
             return pulls
 
         table.arrived = woken  # type: ignore[method-assign]  # to listen to it

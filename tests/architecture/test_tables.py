@@ -8,9 +8,11 @@ import pytest
 
 from broker.config import BrokerConfig
 from namesrv.config import NamesrvConfig
+from sim.faults.ambush_draw import OF_GROUP, ambushes
 from sim.faults.apply import EFFECTS
-from sim.faults.plan import FaultKind
+from sim.faults.plan import FaultKind, Options
 from sim.faults.recipes import RECIPES
+from sim.rng import SplitRng
 from tests.architecture.test_citations import sections
 from tests.architecture.tree import project, python_files, text, tracked
 
@@ -113,6 +115,7 @@ def test_every_fault_of_the_simulator_is_in_its_table_and_drawn() -> None:
     told = {kind.value for kind in FaultKind if any(f"`{kind.value}`" in row[2] for row in rows)}
     assert told == {kind.value for kind in FaultKind}
     drawn = {recipe.kind for package in RECIPES.values() for recipe in package}
+    drawn |= {one.kind for one in ambushes(SplitRng(1), Options(), OF_GROUP)}
     assert drawn == set(EFFECTS) == set(FaultKind)
     known = sections("docs/spec/proof.md")
     assert {name for row in rows[1:] for name in re.findall(r"[A-Z]\d+", row[0])} <= known

@@ -7,17 +7,19 @@ from sim.disk import SimDisk
 from sim.faults.apply import Nemesis
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan
 from sim.handle import SimHandle
+from sim.lookout import Lookout
 from sim.loop import SimLoop
 from sim.rng import SplitRng
 from sim.transport import RESET
 
 MS = 1_000_000
+PACKAGES = {"ambush": Package.AMBUSH}
 
 
 def event(kind, at_ms=1_000, for_ms=1_000, target="leader", **params):
     return FaultEvent(
-        at_ms=at_ms, kind=FaultKind(kind), package=Package.CRASH, target=target, for_ms=for_ms,
-        seed=5, params=params,
+        at_ms=at_ms, kind=FaultKind(kind), package=PACKAGES.get(kind, Package.CRASH),
+        target=target, for_ms=for_ms, seed=5, params=params,
     )  # fmt: skip
 
 
@@ -66,6 +68,7 @@ class FaultWorld:
         self.loop = SimLoop(1)
         self.network = self.loop.network
         self.trace = self.loop.trace
+        self.lookout = self.loop.lookout = Lookout()
         self.names = [f"n{i}" for i in range(brokers + spares)]
         self.voters = tuple(self.names[:brokers])
         self.hosts = {}
