@@ -59,6 +59,7 @@ from mutants.records import RECORDS
 from mutants.replication import REPLICATION
 from mutants.replies import REPLIES
 from mutants.retries import RETRIES
+from mutants.reviewed import REVIEWED
 from mutants.servers import SERVERS
 from mutants.services import SERVICES
 from mutants.serving import SERVING
@@ -148,6 +149,7 @@ _BY_TESTS: Final = (
     *RECORDS,
     *REPLIES,
     *RETRIES,
+    *REVIEWED,
     *SERVERS,
     *SERVICES,
     *SLAVES,

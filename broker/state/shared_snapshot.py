@@ -200,12 +200,14 @@ class SharedSnapshot(Snapshot):
         for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
             data = (self._disk.read(path) or b"").removeprefix(BOM_UTF8)
             if not data.strip():
+                self._unread.add(name)
                 continue
             try:
                 self._restore_file(name, data, self._tables[name])
             except (RemoteProtocolError, UnicodeDecodeError) as error:
                 _log.warning("event=snapshot_unreadable file=%s error=%s", path, error)
                 result = "unreadable"
+                self._unread.add(name)
                 continue
             ours = _OURS.match(data)
             if path.endswith(".bak"):

@@ -6,10 +6,10 @@ which tables it is said of. A version that did not know a table yet passed over 
 that knows no others may have passed over records of a table whose file an earlier one left: tables
 that are not named are made from the log, and so are those that an image lacks.
 Tables are written before the index, each by write, fsync, rename; the previous content is kept as
-``.bak``. Tables are taken as they are at one moment and made into text in slices, while entries go
-on changing them. A crash in between leaves tables newer than the index, which is harmless: entries
-set absolute values and are applied again. If a table cannot be read its backup is taken and the
-whole log is applied again.
+``.bak``, unless it could not be read. Tables are taken as they are at one moment and made into text
+in slices, while entries go on changing them. A crash in between leaves tables newer than the index,
+which is harmless: entries set absolute values and are applied again. If a table cannot be read its
+backup is taken and the whole log is applied again.
 Source: spec/disk.md 5.6; RocketMQ ConfigManager.
 """
 
@@ -76,6 +76,8 @@ class Snapshot:
         #: By file, the number of records in it; missing before the first write.
         self._saved_revisions: dict[str, int] = {}
         self._saved_index = -1
+        #: Tables whose file is no good as it is: the ``.bak`` beside it is all that there is.
+        self._unread: set[str] = set()
         self._is_replaced = False
         """Whether the tables are being replaced: they are no state of the log meanwhile."""
 
@@ -240,12 +242,15 @@ class Snapshot:
         self._disk.make_directories(self._directory)
         for name, parts in capture.files.items():
             path = f"{self._directory}/{name}"
-            previous = None if name == _INDEX_FILE else self._disk.read(path)
+            # A crash between the two would leave what could not be read in both.
+            is_kept = name != _INDEX_FILE and name not in self._unread
+            previous = self._disk.read(path) if is_kept else None
             if previous is not None:
                 self._disk.replace(path + ".bak", previous)
             self._disk.replace(path, joined(parts))
             if name in self._tables:
                 self._saved_revisions[name] = capture.revisions[name]
+            self._unread.discard(name)
         self._saved_index = capture.applied_index
 
     def _revision(self, table: ReplicatedTable) -> int:
@@ -265,6 +270,7 @@ class Snapshot:
             )
         else:
             return True
+        self._unread.add(name)
         backup = self._disk.read(path + ".bak")
         if backup is not None:
             try:

@@ -1,0 +1,23 @@
+"""Planted bugs that a review of the code saw in it, and that no run had shown.
+
+Most are of a second failure: a crash behind damage, a refusal behind a removal. Tests find them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+REVIEWED: Final = (
+    Mutant(
+        name="damaged-table-kept-as-its-backup",
+        breaks="A table that could not be read is copied over the backup it was restored from.",
+        source="RocketMQ ConfigManager.load: a file or its .bak can be read.",
+        plant=patch(
+            "broker.state.snapshot:Snapshot.write",
+            ("is_kept = name != _INDEX_FILE and name not in self._unread",
+             "is_kept = name != _INDEX_FILE"),
+        ),
+    ),
+)  # fmt: skip
