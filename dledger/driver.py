@@ -11,7 +11,8 @@ It knows no event loop, and no socket: what leaves goes through a function it is
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.codec.properties import Checkpoint
 from dledger.config import FlushDiskType
@@ -32,18 +33,15 @@ Send = Callable[[Message], None]
 """Lets a message leave, or drops it."""
 
 
-NEVER: Final = -1
-"""The generation of a sync that proves nothing about the log."""
-
-
-class Sync(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Sync:
     """A sync under way."""
 
     dirty: DirtyFiles
     writes: int
     """How many batches of entries had been written when it began."""
-    generation: int
-    """Between which cuts of the log it began; `NEVER` while one was under way."""
+    last_index: LogIndex
+    """The last entry that it makes durable: none that was cut since it began, or was being cut."""
 
 
 class HeldReplies(NamedTuple):
@@ -76,8 +74,9 @@ class Driver:
         self._send = send
         self._writes = 0
         self._writes_synced = 0
-        self._generation = 0
-        self._is_cutting = False
+        self._under_way: list[Sync] = []
+        self._cut_behind: LogIndex | None = None
+        """Behind which entry the log is being cut, maybe in another thread; None: it is not."""
         self._ready_term: Term = raft.state.term
         """The term of the last `Ready`; the term may change while that is worked off."""
         self._held: deque[HeldReplies] = deque()
@@ -94,9 +93,10 @@ class Driver:
             kept = _last_kept(ready)
             if kept is not None:
                 # A sync that began before says nothing any more about what lies behind the cut.
-                self._generation += 1
+                for sync in self._under_way:
+                    sync.last_index = min(sync.last_index, kept)
                 self.synced_index = min(self.synced_index, kept)
-                self._is_cutting = True
+                self._cut_behind = kept
             return True
         return ready.hard_state is not None or ready.configs is not None
 
@@ -120,7 +120,7 @@ class Driver:
         Then the core has forgotten the entries, and nothing of ``ready`` has left.
         Errors: `FatalError`.
         """
-        self._is_cutting = False
+        self._cut_behind = None
         if ready.entries and not self._write(ready):
             return False
         send = self._send
@@ -156,7 +156,6 @@ class Driver:
         kept, installed = self._staged
         if installed is not None:
             self._store.restart(installed)
-            self._generation += 1
             self._held.clear()
             self._writes_synced = self._writes  # what no sync has covered went with the old log
             self.synced_index = installed.id.last_index
@@ -170,21 +169,27 @@ class Driver:
     def begin_sync(self) -> Sync | None:
         """Return what `LogStore.sync` must cover now, None for nothing."""
         dirty = self._store.take_dirty()
-        # While another thread cuts the log, what is dirty may be what is about to go.
-        generation = NEVER if self._is_cutting else self._generation
-        return None if dirty is None else Sync(dirty, self._writes, generation)
+        if dirty is None:
+            return None
+        last_index, cut_behind = dirty.last_index, self._cut_behind
+        if cut_behind is not None:  # what is dirty may be what is about to go
+            last_index = min(last_index, cut_behind)
+        sync = Sync(dirty, self._writes, last_index)
+        self._under_way.append(sync)
+        return sync
 
     def end_sync(self, sync: Sync) -> None:
         """Report a sync that has returned: count own entries, let the held replies leave."""
+        self._under_way.remove(sync)
         self._writes_synced = max(self._writes_synced, sync.writes)
-        if sync.generation == self._generation:
-            # 1. Entry 5 of term 2 is written, and a sync begins. 2. A leader of term 3 cuts it.
-            # 3. A leader of term 4 sends the same entry 5 of term 2 again; it is written.
-            # 4. The sync returns: it covered the entry of step 1, not that of step 3.
-            self.synced_index = max(self.synced_index, sync.dirty.last_index)
-            self._store.on_synced(self.synced_index)
-            if self._is_sync:
-                self._raft.persisted(sync.dirty.last_index)
+        # 1. Entry 5 of term 2 is written, and a sync begins. 2. A leader of term 3 cuts it.
+        # 3. A leader of term 4 sends the same entry 5 of term 2 again; it is written.
+        # 4. The sync returns: it covered the entry of step 1, not that of step 3. Entries before
+        # the cut are synced: they are not dirty any more, and nothing else would tell.
+        self.synced_index = max(self.synced_index, sync.last_index)
+        self._store.on_synced(self.synced_index)
+        if self._is_sync:
+            self._raft.persisted(sync.last_index)
         held = self._held
         while held and held[0].writes <= self._writes_synced:
             _, term, replies = held.popleft()

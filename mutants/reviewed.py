@@ -20,4 +20,13 @@ REVIEWED: Final = (
              "is_kept = name != _INDEX_FILE"),
         ),
     ),
+    Mutant(
+        name="overtaken-sync-counts-nothing",
+        breaks="A sync that a cut overtook counts for nothing, what lies before the cut included.",
+        source="docs/raft.md: what is synced is synced; no later sync covers it again.",
+        plant=patch(
+            "dledger.driver:Driver.begin",
+            ("sync.last_index = min(sync.last_index, kept)", "sync.last_index = -1"),
+        ),
+    ),
 )  # fmt: skip

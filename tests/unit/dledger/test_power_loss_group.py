@@ -4,6 +4,7 @@ Cores, drivers and files are the real ones, on simulated disks; the network is a
 draws deliveries, losses, ticks, syncs that return late, kills and power cuts of one replica or all.
 """
 
+import errno
 import random
 
 import pytest
@@ -21,6 +22,7 @@ from dledger.storage.state_files import HardStateFile
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from sim.disk import SimDisk
+from sim.disk_rules import Action, Op, Rule
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
 
@@ -302,6 +304,79 @@ def test_a_sync_that_a_cut_has_overtaken_counts_nothing_behind_it():
     with planted(BY_TESTS["overtaken-sync-counted"]):
         counted, synced = counted_after_a_sync_that_the_cut_overtook()
         assert counted == synced + 1
+
+
+def synced_before_a_cut(*, begins_before, returns_early):
+    """Return how far a replica counts as synced, and the last entry that a cut has left.
+
+    A sync of it returns when the log is cut already; the disk has no space for what follows.
+    """
+    node, synced = leader_with_an_unsynced_tail()
+    if begins_before:
+        node.begin_sync()
+    log, term = node.raft.state.log, node.raft.state.term + 1
+    position, size, _ = node.store.entry(synced + 1)
+    other = encode_span(synced + 2, term, position + size, [b"of the next leader"])
+    node.raft.step(Append("n1", "n0", term, synced + 1, log.term_at(synced + 1), -1, other))
+    ready = node.raft.ready()
+    assert node.driver.begin(ready)
+    if not begins_before:
+        node.begin_sync()
+    if returns_early:
+        node.driver.end_sync(node.syncs.pop(0))
+    node.driver.persist_state(ready)
+    full = Rule(action=Action.FAIL, error=errno.ENOSPC, ops=frozenset({Op.WRITE}), count=1)
+    node.disk.add_rule(full)
+    assert not node.driver.complete(ready), "nothing is written behind the cut"
+    if not returns_early:
+        node.driver.end_sync(node.syncs.pop(0))
+    node.check_synced()
+    assert node.store.last_index == synced + 1
+    return node.driver.synced_index, log.persisted_index, synced + 1
+
+
+@pytest.mark.parametrize("begins_before", [True, False])
+@pytest.mark.parametrize("returns_early", [True, False])
+def test_a_sync_that_a_cut_overtakes_counts_what_lies_before_it(begins_before, returns_early):
+    synced, persisted, kept = synced_before_a_cut(
+        begins_before=begins_before, returns_early=returns_early
+    )
+    assert (synced, persisted) == (kept, kept)
+
+
+def synced_as_an_install_fails():
+    """Return how far a replica counts as synced, and its last entry.
+
+    A sync returns when a snapshot is to take the place of the log, and finds no space. Nothing is
+    written then that a later sync would cover.
+    """
+    node, synced = leader_with_an_unsynced_tail()
+    term, last_index = node.raft.state.term + 1, node.store.last_index
+    assert synced < last_index
+    node.begin_sync()
+    members = ConfigEntry(-1, 0, Configuration(dict.fromkeys(IDS, "127.0.0.1:1"), {}, 0))
+    last = (last_index + 9, term, node.config.data_segment_bytes)
+    data = encode_snapshot(last, last_index + 9, members, b"state")
+    node.raft.step(InstallSnapshot("n1", "n0", term, decode_snapshot(data)[0].id, 0, data))
+    node.disk.add_rule(Rule(action=Action.FAIL, error=errno.ENOSPC, glob="*snapshot*"))
+    work_with_a_sync_meanwhile(node, returns_early=False)
+    node.disk.heal()
+    assert node.driver.begin_sync() is None, "nothing tells later"
+    node.check_synced()
+    return node.driver.synced_index, last_index
+
+
+def test_a_sync_counts_though_an_install_fails_meanwhile():
+    synced, last_index = synced_as_an_install_fails()
+    assert synced == last_index
+
+
+def test_the_planted_sync_that_counts_nothing_is_seen():
+    with planted(BY_TESTS["overtaken-sync-counts-nothing"]):
+        synced, last_index = synced_as_an_install_fails()
+        assert synced < last_index
+        synced, _, kept = synced_before_a_cut(begins_before=True, returns_early=False)
+        assert synced < kept
 
 
 @pytest.mark.parametrize("returns_early", [True, False])

@@ -604,12 +604,12 @@ def test_an_install_leaves_no_answer_waiting_for_entries_that_are_gone(tmp_path)
     """
     follower = SyncedFollower(tmp_path / "n2")
     follower.take(Append("n0", "n2", 2, -1, 0, -1, encode_span(0, 1, 0, [b"a"])))
-    first = follower.driver.begin_sync()
+    under_way = [follower.driver.begin_sync()]
     follower.take(Append("n0", "n2", 2, 0, 1, -1, encode_span(1, 1, 49, [b"b"])))
     data = snapshot()
     announced = decode_snapshot(data)[0].id
     install = InstallSnapshot("n0", "n2", 2, announced, 0, data)
-    follower.take(install, meanwhile=lambda: follower.end(first))
+    follower.take(install, meanwhile=lambda: under_way and follower.end(under_way.pop()))
     follower.sync_all()
     assert AppendReply("n2", "n0", 2, announced.last_index) in follower.sent
     follower.raft.state.contact_tick = -1 << 40  # the leader is gone

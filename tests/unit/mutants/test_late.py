@@ -109,14 +109,15 @@ def what_no_slave_confirmed_is_told_so() -> bool:
 
 def an_answer_waits_for_a_sync_of_its_own() -> bool:
     sent: list[str] = []
+    sync = Sync(DirtyFiles({}, {}, 1), 1, 1)
     driver: Any = SimpleNamespace(
-        _writes_synced=0, _writes=2, _generation=0, synced_index=0, _is_sync=True,
+        _writes_synced=0, _writes=2, _under_way=[sync], synced_index=0, _is_sync=True,
         _store=SimpleNamespace(on_synced=lambda _: None),
         _raft=SimpleNamespace(persisted=lambda _: None, state=SimpleNamespace(term=1)),
         _held=deque([HeldReplies(1, 1, ["first"]), HeldReplies(2, 1, ["second"])]),
         _send=sent.append,
     )  # fmt: skip
-    Driver.end_sync(driver, Sync(DirtyFiles({}, {}, 1), 1, 0))
+    Driver.end_sync(driver, sync)
     return sent == ["first"]
 
 
