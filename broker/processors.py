@@ -98,7 +98,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
     tables, store, clock = core.tables, core.store, core.clock
     proposer = LogProposer(store.writer)
     creator = _build_creator(core, proposer, around.publisher)
-    new_groups = NewGroups(creator.group_for_request, clock)
+    new_groups = NewGroups(creator.group_for_request, creator.is_creating_group, clock)
     config, counts = core.config, tables.counts
     moved = OffsetMovedEvents(
         store.writer, clock, broker_name=config.registered_name, broker_host=config.store_host

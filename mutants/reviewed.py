@@ -29,4 +29,14 @@ REVIEWED: Final = (
             ("sync.last_index = min(sync.last_index, kept)", "sync.last_index = -1"),
         ),
     ),
+    Mutant(
+        name="new-group-counted-by-its-requests",
+        breaks="Each request of a group that is being created takes one from the stock of new"
+        " groups: a slow creation with many pulls leaves none for others.",
+        source="docs/security.md, Limits: new consumer groups.",
+        plant=patch(
+            "broker.groups.new_groups:NewGroups.for_request",
+            ("if self._is_being_created(config.group_name):", "if False:"),
+        ),
+    ),
 )  # fmt: skip

@@ -50,16 +50,28 @@ class NewGroups:
 
     Args:
         create: has a group created, without waiting.
+        is_being_created: tells of a group's name whether that is under way.
     """
 
-    def __init__(self, create: Callable[[SubscriptionGroupConfig], object], clock: Clock) -> None:
+    def __init__(
+        self,
+        create: Callable[[SubscriptionGroupConfig], object],
+        is_being_created: Callable[[str], bool],
+        clock: Clock,
+    ) -> None:
         self._create = create
+        self._is_being_created = is_being_created
         self._clock = clock
         self._of_broker = Stock(NEW_GROUPS_MAX, BROKER_REFILL_MS, clock.monotonic_ms())
         self._of_address: dict[str, Stock] = {}
 
     def for_request(self, config: SubscriptionGroupConfig) -> bool:
-        """Have a group created that a request used with default settings; False if it may not."""
+        """Have a group created that a request used with default settings; False if it may not.
+
+        It counts once: a creation that takes long sees many requests of its group.
+        """
+        if self._is_being_created(config.group_name):
+            return True
         if not self._of_broker.take(self._clock.monotonic_ms()):
             return False
         self._create(config)

@@ -117,6 +117,8 @@ class Creator:
         self._serve = serve
         self.waiting = WaitingRoom(enter)
         self._pending_groups: dict[str, asyncio.Future[PutStatus]] = {}
+        self._requested_groups: set[str] = set()
+        """Those that a request had created, from then until that has ended."""
         self._changed_topics, self._changed_groups = UnderWay(), UnderWay()
 
     @property
@@ -233,8 +235,13 @@ class Creator:
     def group_for_request(self, config: SubscriptionGroupConfig) -> None:
         """Have a group that a request used with default settings created, without waiting."""
         name = config.group_name
-        if self._proposer.writable and name not in self._pending_groups:
+        if self._proposer.writable and not self.is_creating_group(name):
+            self._requested_groups.add(name)
             self._serve(f"create group {name}", self._put_group_quietly(config))
+
+    def is_creating_group(self, name: str) -> bool:
+        """Tell whether a group is being created that is not there yet."""
+        return name in self._requested_groups or name in self._pending_groups
 
     async def consumer_group(self, group: SubscriptionGroupConfig) -> None:
         """Create a consumer's group and its retry topic if they are missing."""
@@ -276,7 +283,10 @@ class Creator:
         return self._topics.get(name) is not None
 
     async def _put_group_quietly(self, config: SubscriptionGroupConfig) -> None:
-        await self.put_group(config)
+        try:
+            await self.put_group(config)
+        finally:
+            self._requested_groups.discard(config.group_name)
 
     async def _create_parked(self, config: TopicConfig) -> Answer | None:
         """Create a topic and let go on whoever waits for it; returns why it could not be."""

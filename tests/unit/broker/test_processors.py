@@ -77,7 +77,7 @@ class Bench:
             publisher=FakePublisher(), clock=self.clock, serve=spawn, enter=no_wait,
         )  # fmt: skip
         self.put_topic("T")
-        new_groups = NewGroups(creator.group_for_request, self.clock)
+        new_groups = NewGroups(creator.group_for_request, creator.is_creating_group, self.clock)
         self.offset = OffsetProcessor(self.tables, self.store, new_groups.for_request)
         self.lock = LockProcessor(self.tables, self.proposer, self.clock)
         self.client = ClientProcessor(
