@@ -39,4 +39,13 @@ REVIEWED: Final = (
             ("if self._is_being_created(config.group_name):", "if False:"),
         ),
     ),
+    Mutant(
+        name="nobody-woken-since-a-failure",
+        breaks="Once waking held pulls has raised, no pull is woken any more: all wait their time.",
+        source="RocketMQ PullRequestHoldService.notifyMessageArriving, run for each message.",
+        plant=patch(
+            "broker.pulls.wake_up:WakeUp._run",
+            ("except Exception as error:", "except SystemError as error:"),
+        ),
+    ),
 )  # fmt: skip

@@ -14,18 +14,12 @@ Source: spec/wire.md 3.5, 7.2, 7.3; RocketMQ PullMessageProcessor 4.9, PullReque
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.answers import (
-    DAMAGED,
-    LOST,
-    PUT_ANSWERS,
-    WritableConnection,
-    failed,
-    write_command,
-)
+from broker.answers import DAMAGED, LOST, PUT_ANSWERS, WritableConnection, failed, write_command
 from broker.groups.client_registry import BROADCASTING, Subscription
 from broker.pulls.filters import SQL92, TAG_TYPES, Filters, no_filter
 from broker.pulls.long_polling import HeldPull
@@ -38,7 +32,7 @@ from ledgermq.remoting.protocol.headers import (
 )
 from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.transport.requests import ServedBy, serves
-from ledgermq.runtime.tasks import report_serving_failure
+from ledgermq.runtime.tasks import attempt, report_serving_failure
 from store.results import GetStatus, PutStatus
 
 if TYPE_CHECKING:
@@ -237,8 +231,7 @@ class PullProcessor:
         return len(self._held) > 0
 
     def _send_away(self, pull: HeldPull) -> None:
-        answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
-        write_command(pull.connection, pull.serialize_type, pull.opaque, answer, {})
+        _tell(pull, PUT_ANSWERS[PutStatus.NOT_LEADER])
 
     def on_close(self, connection_id: int) -> None:
         """Forget the pulls of a connection that is gone."""
@@ -258,8 +251,9 @@ class PullProcessor:
                 return 0
             return run(pull)
         except Exception as error:  # noqa: BLE001 - one request's, told and answered
-            report_serving_failure(f"a held pull of group {pull.group}", error)
-            write_command(pull.connection, pull.serialize_type, pull.opaque, failed(error), {})
+            what, answer = f"a held pull of group {pull.group}", failed(error)
+            report_serving_failure(what, error)
+            attempt(what, partial(_tell, pull, answer))  # those behind it have their turn
             return 0
 
     def _is_outdated(self, pull: HeldPull) -> bool:
@@ -470,6 +464,10 @@ def _wants_the_same(one: Subscription, other: Subscription) -> bool:
     if one.expression_type in TAG_TYPES and other.expression_type in TAG_TYPES:
         return one.codes == other.codes
     return (one.expression_type, one.expression) == (other.expression_type, other.expression)
+
+
+def _tell(pull: HeldPull, answer: tuple[int, str | None]) -> None:
+    write_command(pull.connection, pull.serialize_type, pull.opaque, answer, {})
 
 
 def _as_asked(pull: HeldPull, result: GetResult) -> GetResult:

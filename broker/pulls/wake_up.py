@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ledgermq.runtime.tasks import report_serving_failure
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -51,7 +53,10 @@ class WakeUp:
         arrived, left = self._arrived, WORK_MAX
         while arrived and left > 0:
             place, max_offset = next(iter(arrived.items()))
-            left = self._wake(*place, max_offset, left)
+            try:
+                left = self._wake(*place, max_offset, left)
+            except Exception as error:  # noqa: BLE001 - told; without a next turn nobody is woken
+                report_serving_failure(f"held pulls of {place[0]}, queue {place[1]}", error)
             if left > 0:
                 del arrived[place]
         if arrived:
