@@ -48,4 +48,17 @@ REVIEWED: Final = (
             ("except Exception as error:", "except SystemError as error:"),
         ),
     ),
+    Mutant(
+        name="refused-copies-cost",
+        breaks="A message that is given back to a topic which takes nothing counts as copied.",
+        source="docs/security.md, Limits: bytes that are copied for who gives messages back.",
+        plant=patch(
+            "broker.processor.send_back:SendBackProcessor._give_back",
+            (
+                "queue_id = self._queue(destination)",
+                "self._budget.take(address, len(message.body))\n"
+                "    queue_id = self._queue(destination)",
+            ),
+        ),
+    ),
 )  # fmt: skip

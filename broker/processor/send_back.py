@@ -131,9 +131,10 @@ class SendBackProcessor:
             del message  # It may be large, and many may wait for one topic.
             await self._create(destination)
             message = await self._message(header.offset, address)
+        queue_id = self._queue(destination)  # what is refused costs nothing of the budget
         if not self._budget.take(address, len(message.body) + len(message.properties)):
             raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
-        copy = copy_of(message, destination, self._queue(destination))
+        copy = copy_of(message, destination, queue_id)
         if destination.delay_level:
             copy = self._schedule(copy, destination.delay_level)
         given = message.maybe_property(RETRY_TOPIC) or message.topic, header.group

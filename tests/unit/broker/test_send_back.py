@@ -24,7 +24,7 @@ from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.remoting.protocol.properties import format_properties, parse_properties
-from mutants.patches import ALL
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import (
@@ -557,6 +557,23 @@ def test_planted_copies_without_a_budget_are_found_here() -> None:
         bench.put_topic("%RETRY%g")
         bench.store_message(body=bytes(LARGE))
         assert copies_until_refused(bench) == 40
+
+
+def copies_behind_refused_ones() -> int:
+    """Return how often a message is taken back after a topic without permission refused it."""
+    bench = Bench()
+    bench.put_group()
+    bench.put_topic("%RETRY%g", perm=4)
+    bench.store_message(body=bytes(LARGE))
+    assert [bench.give_back(None).code for _ in range(10)] == [16] * 10
+    bench.put_topic("%RETRY%g")
+    return copies_until_refused(bench)
+
+
+def test_what_is_refused_costs_nothing_of_the_budget() -> None:
+    assert copies_behind_refused_ones() == 6
+    with planted(BY_TESTS["refused-copies-cost"]):
+        assert copies_behind_refused_ones() < 6
 
 
 def copies_until_refused(bench: Bench) -> int:
