@@ -61,4 +61,14 @@ REVIEWED: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="refused-offset-of-a-removed-group",
+        breaks="An offset that was on its way as its group was removed, and is refused, is put"
+        " again: the group is removed, and its offset there.",
+        source="RocketMQ ConsumerOffsetManager.removeOffset.",
+        plant=patch(
+            "broker.state.consumer_offset:ConsumerOffsetTable.withdraw",
+            (".append(queue_id)\n            self.drop(key, queue_id)", ".append(queue_id)"),
+        ),
+    ),
 )  # fmt: skip

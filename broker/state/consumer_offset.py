@@ -246,21 +246,18 @@ class ConsumerOffsetTable(LargeTable):
         self.drops += 1
 
     def withdraw(self, group: str) -> dict[str, list[int]]:
-        """Forget what a group has committed and nobody has proposed yet.
+        """Forget what a group has committed and is not applied.
 
-        Returns the queue ids by key of what is proposed, and will be applied.
+        Returns the queue ids by key of what is proposed, and will be applied unless it is refused:
+        then it is not put again.
         """
-        for key, queue_id in [one for one in self._dirty if one[0].rpartition("@")[2] == group]:
-            del self._dirty[key, queue_id]
-            del self._pending[key][queue_id]
-            if self.applied_offset(key, queue_id) is None:
-                self._give_room(key)
-            if not self._pending[key]:
-                del self._pending[key]
+        for key, queue_id in [one for one in self._dirty if _group_of(one[0]) == group]:
+            self.drop(key, queue_id)
         found: dict[str, list[int]] = {}
         for key, queue_id in self._proposed:
-            if key.rpartition("@")[2] == group:
+            if _group_of(key) == group:
                 found.setdefault(key, []).append(queue_id)
+                self.drop(key, queue_id)
         return found
 
     def applied(self) -> Iterator[tuple[str, list[int]]]:

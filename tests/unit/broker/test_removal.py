@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from broker.config import BrokerConfig
 from broker.limits import STATE_ENTRY_BYTES_MAX
@@ -118,6 +119,34 @@ def test_what_nobody_has_proposed_yet_goes_too_and_what_is_on_its_way() -> None:
     assert status is PutStatus.OK
     assert [*tables.offsets.readers()] == [("T", "other")]
     assert tables.offsets.query("g", "T", 0) is None
+
+
+def left_after_a_refusal(*, is_unknown: bool) -> list[tuple[str, str]]:
+    """Return whose offsets there are when a proposal is refused as its group is removed."""
+    tables = make()
+    used = tables.offsets.room.used
+    tables.offsets.commit("g", "T", 0, 5)
+    (on_its_way,) = tables.offsets.take_proposals()
+
+    class Refusing(ApplyingProposer):
+        async def propose(self, kind: str, payload: bytes) -> PutStatus:
+            tables.offsets.give_back(on_its_way, may_come=is_unknown)
+            return await super().propose(kind, payload)
+
+    status = asyncio.run(OffsetRemoval(tables.offsets, Refusing(tables.state)).of_group("g"))
+    assert status is PutStatus.OK
+    for payload in tables.offsets.take_proposals():
+        tables.offsets.apply(payload)
+    left = [*tables.offsets.readers()]
+    assert left or tables.offsets.room.used == used
+    return left
+
+
+@pytest.mark.parametrize("is_unknown", [False, True])
+def test_an_offset_that_was_refused_meanwhile_is_not_put_again(is_unknown: bool) -> None:
+    assert left_after_a_refusal(is_unknown=is_unknown) == []
+    with planted(BY_TESTS["refused-offset-of-a-removed-group"]):
+        assert left_after_a_refusal(is_unknown=is_unknown) == [("T", "g")]
 
 
 def test_offsets_that_were_accepted_a_moment_ago_do_not_come_back() -> None:
