@@ -107,8 +107,8 @@ EVERYDAY: Final = (
         plant=patch(
             "namesrv.kv_config:KvConfig.delete",
             (
-                "        del self._table[namespace]\n    self._save()",
-                "        del self._table[namespace]\n        self._save()",
+                "    self._replace(table)\n",
+                "    self._table = table\n    if not values:\n        self._replace(table)\n",
             ),
         ),
     ),

@@ -71,4 +71,13 @@ REVIEWED: Final = (
             (".append(queue_id)\n            self.drop(key, queue_id)", ".append(queue_id)"),
         ),
     ),
+    Mutant(
+        name="kv-served-unsaved",
+        breaks="A name server serves a value that it could not save, and has told so.",
+        source="RocketMQ KVConfigManager.persist; what was told as failed is not there.",
+        plant=patch(
+            "namesrv.kv_config:KvConfig._replace",
+            ("    if self._path:\n", "    self._table = table\n    if self._path:\n"),
+        ),
+    ),
 )  # fmt: skip

@@ -17,7 +17,10 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 class KvConfig:
-    """The values; written through to ``path`` at each change, or only in memory without one."""
+    """The values; written to ``path`` before a change counts, or only in memory without one.
+
+    Errors: `OSError` of a change that could not be saved; then all is as before.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -68,25 +71,28 @@ class KvConfig:
         grown -= 0 if old is None else _bytes_of(namespace, key, old)
         if grown > 0 and self._bytes + grown > KV_BYTES_MAX:
             return f"all values would have more than {KV_BYTES_MAX} bytes"
-        self._table.setdefault(namespace, {})[key] = value
+        values = {**self._table.get(namespace, {}), key: value}
+        self._replace({**self._table, namespace: values})
         self._bytes += grown
-        self._save()
         return None
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value if it is there, and a namespace with its last one."""
-        values = self._table.get(namespace, {})
+        values = dict(self._table.get(namespace, {}))
         value = values.pop(key, None)
         if value is None:
             return
-        self._bytes -= _bytes_of(namespace, key, value)
+        table = {**self._table, namespace: values}
         if not values:
-            del self._table[namespace]
-        self._save()
+            del table[namespace]
+        self._replace(table)
+        self._bytes -= _bytes_of(namespace, key, value)
 
-    def _save(self) -> None:
+    def _replace(self, table: dict[str, dict[str, str]]) -> None:
+        """Save a table, then serve it: what is served would be gone at the next start."""
         if self._path:
-            self._disk.replace(self._path, msgspec.json.encode({"configTable": self._table}))
+            self._disk.replace(self._path, msgspec.json.encode({"configTable": table}))
+        self._table = table
 
 
 def _bytes_of(namespace: str, key: str, value: str) -> int:

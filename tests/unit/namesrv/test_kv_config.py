@@ -1,5 +1,7 @@
 """Key-value configuration over a disk in a dict."""
 
+import errno
+
 import pytest
 
 from ledgermq.runtime.errors import FatalError
@@ -68,6 +70,49 @@ def test_a_namespace_goes_with_its_last_value():
         values.delete(f"ns{number}", "k")
     assert disk.files["kv.json"] == b'{"configTable":{}}'
     assert values.used_bytes == 0
+
+
+class FullDisk(FakeDisk):
+    """Refuses while it is full."""
+
+    is_full = False
+
+    def replace(self, path: str, data: bytes | bytearray) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "full")
+        super().replace(path, data)
+
+
+def assert_unsaved_is_unserved():
+    disk = FullDisk()
+    values = KvConfig(disk, "kv.json")
+    values.put("ns", "k", "v")
+    used, saved = values.used_bytes, dict(disk.files)
+    disk.is_full = True
+    for change in (
+        lambda: values.put("ns", "k", "new"),
+        lambda: values.put("ns", "l", "new"),
+        lambda: values.put("other", "k", "new"),
+        lambda: values.delete("ns", "k"),
+    ):
+        with pytest.raises(OSError, match="full"):
+            change()
+        assert values.table("ns").table == {"k": "v"}
+        assert values.table("other") is None
+        assert (values.used_bytes, disk.files) == (used, saved)
+    disk.is_full = False
+    values.put("ns", "l", "new")
+    values.delete("ns", "k")
+    assert disk.files["kv.json"] == b'{"configTable":{"ns":{"l":"new"}}}'
+
+
+def test_what_could_not_be_saved_is_not_served():
+    assert_unsaved_is_unserved()
+
+
+def test_a_planted_value_that_is_served_unsaved_is_seen():
+    with planted(BY_TESTS["kv-served-unsaved"]), pytest.raises(AssertionError):
+        assert_unsaved_is_unserved()
 
 
 def test_a_planted_namespace_that_stays_is_seen():
