@@ -80,4 +80,14 @@ REVIEWED: Final = (
             ("    if self._path:\n", "    self._table = table\n    if self._path:\n"),
         ),
     ),
+    Mutant(
+        name="older-registration-overwrites",
+        breaks="A large registration that waited for its turn overwrites a small one that came"
+        " behind it on the same connection, and was taken at once.",
+        source="RocketMQ RouteInfoManager.registerBroker takes them as they come.",
+        plant=patch(
+            "namesrv.route_table:RouteTable._is_overtaken",
+            ("live.arrival > registration.arrival", "False"),
+        ),
+    ),
 )  # fmt: skip

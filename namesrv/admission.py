@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from typing import Final, Protocol
 
 from ledgermq.remoting.protocol.bodies import (
@@ -78,6 +79,7 @@ class Admission:
         self._clock = clock
         self._find = find
         self._answer = answer
+        self._arrivals = count(1)
         self._under_way: Counter[int] = Counter()
         self._locks: dict[int, asyncio.Lock] = {}
         self._asked: dict[int, asyncio.Future[int | None]] = {}
@@ -108,20 +110,21 @@ class Admission:
         if len(command.body) > REGISTER_BYTES_MAX:
             remark = f"a registration has at most {REGISTER_BYTES_MAX} bytes; send it compressed"
             return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
+        arrival = next(self._arrivals)
         waits = self._under_way[connection.id]
         if not waits and len(command.body) <= SMALL_BODY_BYTES and not header.compressed:
             version, topics = register_parts(command.body, compressed=False)
             wrapper = TopicConfigWrapper(data_version=version, topic_config_table=_table_of(topics))
-            registration = _registration(header, wrapper, connection.id)
+            registration = _registration(header, wrapper, connection.id, arrival)
             if not self._table.holders(registration):
                 done = self._table.register(registration, self._clock.monotonic_ms())
                 for _ in done.rest or ():
                     pass
                 return self._answer(command, header, done)
-        return self._register_later(connection, command, header)
+        return self._register_later(connection, command, header, arrival)
 
     async def _register_later(
-        self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader
+        self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader, arrival: int
     ) -> RemotingCommand:
         """Take a registration in slices, after those of the same connection before it."""
         key = connection.id
@@ -133,16 +136,16 @@ class Admission:
         self._under_way[key] += 1
         try:
             async with self._locks.setdefault(key, asyncio.Lock()):
-                return await self._register_in_slices(connection, command, header)
+                return await self._register_in_slices(connection, command, header, arrival)
         finally:
             self._under_way[key] -= 1
             if not self._under_way[key]:
                 del self._under_way[key], self._locks[key]
 
     async def _register_in_slices(
-        self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader
+        self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader, arrival: int
     ) -> RemotingCommand:
-        claim = _registration(header, TopicConfigWrapper(), connection.id)
+        claim = _registration(header, TopicConfigWrapper(), connection.id, arrival)
         silent: set[Holder] = set()
         refusal = await self._ask_holders(claim, silent)
         if refusal:
@@ -158,7 +161,7 @@ class Admission:
                 if number % TOPICS_PER_TURN == 0:
                     await asyncio.sleep(0)
             wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
-            registration = _registration(header, wrapper, connection.id)
+            registration = _registration(header, wrapper, connection.id, arrival)
             refusal = await self._ask_holders(registration, silent)  # those that came meanwhile
             if self._find(connection.id) is None:  # it closed meanwhile; nobody would remove it
                 refusal = refusal or "the connection is closed"
@@ -209,7 +212,7 @@ _SOME_ID: Final = -1
 
 
 def _registration(
-    header: RegisterBrokerHeader, topics: TopicConfigWrapper, connection: int
+    header: RegisterBrokerHeader, topics: TopicConfigWrapper, connection: int, arrival: int
 ) -> Registration:
     return Registration(
         cluster=header.cluster_name,
@@ -220,6 +223,7 @@ def _registration(
         raft_term=header.raft_term,
         topics=topics,
         connection=connection,
+        arrival=arrival,
     )
 
 

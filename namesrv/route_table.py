@@ -16,7 +16,7 @@ Source: RouteInfoManager 4.9.7 (spec/wire.md 3.2).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -62,6 +62,8 @@ class Registration:
     raft_term: int = NO_TERM
     topics: TopicConfigWrapper = field(default_factory=TopicConfigWrapper)
     connection: int = NO_CONNECTION
+    arrival: int = 0
+    """Rises with the registrations of a connection as they come in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class _Live:
     version: DataVersion
     last_update_ms: int
     connection: int
+    arrival: int
 
 
 class RouteTable:
@@ -120,7 +123,7 @@ class RouteTable:
     # Changes
 
     def register(self, registration: Registration, now_ms: int) -> Registered:
-        """Take the registration of a broker (103)."""
+        """Take the registration of a broker (103), unless its connection has said more since."""
         name, addr, broker_id = (
             registration.broker_name,
             registration.addr,
@@ -128,6 +131,8 @@ class RouteTable:
         )
         self.rows.sweep()
         group = self._groups.get(name)
+        if self._is_overtaken(group, registration):
+            return self._registered(group, broker_id)
         refusal = self._refusal(group, registration)
         if refusal:
             return Registered(refusal=refusal)
@@ -141,7 +146,10 @@ class RouteTable:
             self._weigh(group)
         known = self._live.get(addr)
         version = registration.topics.data_version
-        live = _Live(name, registration.ha_addr, version, now_ms, registration.connection)
+        live = _Live(
+            name, registration.ha_addr, version, now_ms,
+            registration.connection, registration.arrival,
+        )  # fmt: skip
         rest = None
         if broker_id == MASTER_ID:
             group.master_term = registration.raft_term
@@ -150,11 +158,7 @@ class RouteTable:
         if is_new:
             self.version += 1
         self._put_live(addr, live)
-        master = group.addrs.get(MASTER_ID)
-        if broker_id == MASTER_ID or master is None:
-            return Registered(is_new=is_new, rest=rest)
-        its = self._live.get(master)
-        return Registered(master, None if its is None else its.ha_addr, is_new)
+        return replace(self._registered(group, broker_id), is_new=is_new, rest=rest)
 
     def holders(self, registration: Registration) -> list[Holder]:
         """Return who would be displaced: who is known by that address, or by that name and id.
@@ -295,6 +299,27 @@ class RouteTable:
         return list(self._live)
 
     # Private
+
+    def _is_overtaken(self, group: Group | None, registration: Registration) -> bool:
+        """Tell whether a later one of the same connection was taken, at the address or the place.
+
+        A large one waits for its turn, a small one does not.
+        """
+        place = "" if group is None else group.addrs.get(registration.broker_id, "")
+        return any(
+            live is not None
+            and live.connection == registration.connection
+            and live.arrival > registration.arrival
+            for live in (self._live.get(registration.addr), self._live.get(place))
+        )
+
+    def _registered(self, group: Group | None, broker_id: int) -> Registered:
+        """Return what who is registered with an id is told: a slave where its master is."""
+        master = None if group is None else group.addrs.get(MASTER_ID)
+        if broker_id == MASTER_ID or master is None:
+            return Registered()
+        its = self._live.get(master)
+        return Registered(master, None if its is None else its.ha_addr)
 
     def _refusal(self, group: Group | None, registration: Registration) -> str:
         """Return why a registration cannot be taken, empty if it can."""

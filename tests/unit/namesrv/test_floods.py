@@ -76,6 +76,53 @@ def codes_of_one_turn(connections: int, each: int) -> Counter[int]:
     return asyncio.run(flood())
 
 
+def topics_after_a_small_one_behind_a_large_one() -> list[int]:
+    """Return by which topics a broker is known, in the end; it sent a large list, then a small one.
+
+    The small one is taken at once; the large one waits for its turn.
+    """
+    server = Server()
+    fields = {
+        "brokerName": "b",
+        "brokerAddr": "a:1",
+        "clusterName": "c",
+        "brokerId": "0",
+        "haServerAddr": "ha:1",
+    }
+    large = with_topics(1_000)
+    large.topic_config_serialize_wrapper.data_version.counter = 1
+    small = with_topics(3)
+    small.topic_config_serialize_wrapper.data_version.counter = 2
+    bodies = [encode_register_body(body) for body in (large, small, large)]
+
+    def ask(body: bytes) -> RemotingCommand | Awaitable[RemotingCommand]:
+        command = RemotingCommand(103, ext_fields=fields, body=body)
+        return server._handlers[103](server.connection, command)
+
+    async def send() -> list[int]:
+        first, second = ask(bodies[0]), ask(bodies[1])
+        assert isinstance(second, RemotingCommand), "taken at once"
+        assert isinstance(first, Awaitable)
+        known = [server.table.rows.count]
+        assert (await first).code == 0
+        known.append(server.table.rows.count)
+        third = ask(bodies[2])
+        assert isinstance(third, Awaitable)
+        assert (await third).code == 0
+        return [*known, server.table.rows.count]
+
+    return asyncio.run(send())
+
+
+def test_what_a_connection_says_later_counts() -> None:
+    assert topics_after_a_small_one_behind_a_large_one() == [3, 3, 1_000]
+
+
+def test_a_planted_older_registration_is_found() -> None:
+    with planted(BY_TESTS["older-registration-overwrites"]):
+        assert topics_after_a_small_one_behind_a_large_one() == [3, 1_000, 1_000]
+
+
 def test_registrations_that_come_in_one_turn_are_bounded_too() -> None:
     assert codes_of_one_turn(1, 20) == {0: 2, 2: 18}
     assert codes_of_one_turn(40, 2) == {0: 64, 2: 16}
