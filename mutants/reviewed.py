@@ -90,4 +90,11 @@ REVIEWED: Final = (
             ("live.arrival > registration.arrival", "False"),
         ),
     ),
+    Mutant(
+        name="stamps-stand-still-as-a-clock-is-set-back",
+        breaks="Stamps stand still for as long as the wall clock was set back, and with them"
+        " delayed messages and questions about halves.",
+        source="docs/security.md, Clocks; RocketMQ ScheduleMessageService.correctDeliverTimestamp.",
+        plant=patch("store.write.stamps:Stamps._pace", ("self.last += passed_ms // 2", "pass")),
+    ),
 )  # fmt: skip

@@ -6,6 +6,10 @@ a time that was believed, and what the monotonic clock has counted since. A wall
 of the line by more than `JUMP_MS` has leapt; stamps go along the line then, until the wall clock is
 back, or has kept its new time for `FOLLOW_MS`: whoever set it had that long to set it back.
 
+A wall clock that is behind the last stamp has stamps wait for it. Where it is more than `JUMP_MS`
+behind, they go on at half the pace of the monotonic clock: what waits by them, delayed messages and
+questions about halves, would stand still for as long as the clock was set back.
+
 At a start there is no line yet. In a group, one that has not heard the others begins with the last
 stamp of the log, for `UNHEARD_MS` at most. Otherwise the first one is the wall clock's, unless that
 is more than `IDLE_MAX_MS` ahead of the last stamp in the log: no group is taken to have been silent
@@ -31,7 +35,7 @@ FOLLOW_MS: Final = 3_600_000
 """As long as retention by age distrusts a clock that leapt (`broker.retention_policy`)."""
 IDLE_MAX_MS: Final = 366 * 24 * 3_600_000
 HEAL_MS: Final = 24 * 3_600_000
-"""Less than this ahead, a log waits for the time to come."""
+"""Less than this ahead, a log lets the time come."""
 UNHEARD_MS: Final = 5_000
 """A leader hears a majority within a second or so, or they are of a version that tells no clock."""
 
@@ -73,6 +77,8 @@ class Stamps:
         """Up to here the wall clock is believed without a look at the other one."""
         self._leapt_by_ms = 0
         """How far the wall clock is ahead of the line; 0 while it is believed."""
+        self._paced_at_ms = self._line_at_ms
+        """Up to when stamps have gone on while the wall clock was far behind them."""
         self._leapt_at_ms = 0
         self.last = 0
         """The last one given, or found in the log."""
@@ -89,7 +95,7 @@ class Stamps:
     def carry_on(self, stored_ms: int) -> None:
         """Go on behind the last stamp in the log, 0 for none; at the beginning of a leadership."""
         self.last = max(self.last, stored_ms)
-        monotonic_ms = self._clock.monotonic_ms()
+        monotonic_ms = self._paced_at_ms = self._clock.monotonic_ms()
         line_ms = self._line(monotonic_ms)
         if stored_ms > line_ms or 0 < stored_ms < line_ms - IDLE_MAX_MS:
             self._draw(stored_ms, monotonic_ms)
@@ -104,11 +110,21 @@ class Stamps:
         wall_ms = self._wall_ms()
         self._check(wall_ms)
         monotonic_ms = self._clock.monotonic_ms()
+        self._pace(wall_ms, monotonic_ms)
         if (
             monotonic_ms - self._line_at_ms >= FOLLOW_MS
             and abs(wall_ms - self._line(monotonic_ms)) <= JUMP_MS
         ):
             self._draw(wall_ms, monotonic_ms)
+
+    def _pace(self, wall_ms: int, monotonic_ms: int) -> None:
+        """Let stamps go on where the wall clock is far behind; it comes nearer all the same.
+
+        Nobody is early by that: no time that is waited for is shorter than it is in truth.
+        """
+        passed_ms, self._paced_at_ms = monotonic_ms - self._paced_at_ms, monotonic_ms
+        if self.last > wall_ms + JUMP_MS:
+            self.last += passed_ms // 2
 
     def _compare(self, correction_ms: int | None) -> None:
         """Go by what a majority says; where there is none, by what one said last."""

@@ -105,16 +105,69 @@ def test_a_second_leap_waits_anew(clock):
     assert stamps.now() < T0 + 2 * HOUR
 
 
-def test_a_clock_that_is_set_back_makes_stamps_wait_and_no_leap_of_its_return(clock, caplog):
+def test_a_clock_that_is_set_back_slows_stamps_down_and_is_no_leap_when_it_returns(clock, caplog):
     stamps = Stamps(clock)
     assert stamps.now() == T0
     clock.wall -= YEARS
     clock.run(stamps, 3 * HOUR)
-    assert stamps.now() == T0
-    assert stamps.status()["log_ahead_of_clock_ms"] == YEARS - 3 * HOUR
+    assert stamps.now() == T0 + 3 * HOUR // 2
+    assert stamps.status()["log_ahead_of_clock_ms"] == YEARS - 3 * HOUR // 2
     clock.wall += YEARS
     assert stamps.now() == T0 + 3 * HOUR
     assert not caplog.records
+
+
+def test_a_clock_that_is_a_little_behind_makes_stamps_wait(clock):
+    stamps = Stamps(clock)
+    assert stamps.now() == T0
+    clock.wall -= JUMP_MS
+    clock.run(stamps, JUMP_MS, step=TICK)
+    assert stamps.now() == T0
+    clock.run(stamps, TICK, step=TICK)
+    assert stamps.now() == T0 + TICK
+
+
+def test_stamps_wait_again_when_the_clock_has_come_near(clock):
+    stamps = Stamps(clock)
+    assert stamps.now() == T0
+    clock.wall -= JUMP_MS + 10_000
+    clock.run(stamps, 19_800, step=TICK)
+    assert stamps.now() == T0 + 9_900
+    clock.run(stamps, JUMP_MS, step=TICK)
+    assert stamps.now() == T0 + 9_900
+    clock.run(stamps, 200, step=TICK)
+    assert stamps.now() == T0 + 10_000 == clock.wall
+
+
+def test_what_waited_before_a_leadership_counts_for_nothing(clock):
+    """Its log is ahead of its clock since it has read the log, not since it was started."""
+    stamps = Stamps(clock)
+    clock.monotonic += HOUR
+    stamps.carry_on(T0 + HOUR)
+    stamps.tick()
+    assert stamps.now() == T0 + HOUR
+
+
+def waits_for(clock, delay_ms):
+    """Return how long what was stored as the clock was set back by hours waits for ``delay_ms``."""
+    stamps = Stamps(clock)
+    clock.run(stamps, HOUR)
+    stamps.now()
+    clock.wall -= 5 * HOUR
+    due_ms, begun_ms = stamps.now() + delay_ms, clock.monotonic
+    while stamps.now() < due_ms and clock.monotonic < begun_ms + HOUR:
+        clock.run(stamps, TICK, step=TICK)
+    return clock.monotonic - begun_ms
+
+
+@pytest.mark.parametrize("delay_ms", [1_000, 60_000])
+def test_what_waits_by_stamps_does_not_wait_for_the_clock(clock, delay_ms):
+    assert waits_for(clock, delay_ms) == 2 * delay_ms, "not early, and twice as long at most"
+
+
+def test_planted_stamps_that_stand_still_are_found_here(clock):
+    with planted(BY_TESTS["stamps-stand-still-as-a-clock-is-set-back"]):
+        assert waits_for(clock, 1_000) == HOUR
 
 
 def test_drift_is_followed(clock, caplog):
