@@ -44,6 +44,7 @@ from mutants.late import LATE
 from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.measured import MEASURED, MEASURED_BY_TESTS
+from mutants.midway import MIDWAY
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -138,6 +139,7 @@ _BY_TESTS: Final = (
     *LEFTOVERS,
     *MASTER_SLAVE,
     *MEASURED_BY_TESTS,
+    *MIDWAY,
     *MOMENTS,
     *NAMESRV,
     *NOTHING_COMES,

@@ -139,21 +139,21 @@ class LitePullConsumer(GroupMember):
     async def poll(self, timeout_s: float = 5.0, max_count: int | None = None) -> list[MessageExt]:
         """Return messages, as soon as there are any, or none after ``timeout_s``.
 
-        With it, what the last poll gave out is done with. One task polls at a time. Errors:
-        ``NotRunning``; ``RuntimeError`` while another task polls. Why nothing comes is told by
-        `problems`.
+        With it, what the last poll gave out is done with. One task polls at a time. Errors, by
+        which nothing is done with: ``NotRunning``; ``RuntimeError`` while another task polls;
+        ``ValueError`` for a count below 1. Why nothing comes is told by `problems`.
         """
         self._instance.check_running("consumer")
         if self._polling:
             raise RuntimeError("another task polls this consumer")
+        count = self.lite.poll_count_max if max_count is None else max_count
+        if count < 1:
+            raise ValueError(f"max_count {count} is not at least 1")
         self._poller = asyncio.current_task()
         self._polled.finish()
         self._polls += 1
         if self._polls % POLLS_PER_TURN_MAX == 0:
             await asyncio.sleep(0)
-        count = self.lite.poll_count_max if max_count is None else max_count
-        if count < 1:
-            raise ValueError(f"max_count {count} is not at least 1")
         found = self._polled.take(count, self.pauses)
         if found or timeout_s <= 0:
             return found
@@ -193,14 +193,15 @@ class LitePullConsumer(GroupMember):
         """Commit ``offsets``, or all that was given out until now, and wait for the answers.
 
         Errors: ``RemotingError`` of a queue whose commit failed, ``ValueError`` for one that this
-        consumer does not hold now; the others are committed.
+        consumer does not hold now; the others are committed. ``ValueError`` for what is no offset,
+        and for any with ``auto_commit``; nothing is committed then.
         """
         self._instance.check_running("consumer")
-        self._polled.finish()
         for queue, offset in (offsets or {}).items():
             _check_offset(offset, f" of {queue}")
         if offsets is not None and self.lite.auto_commit:
             raise ValueError("with auto_commit, the offsets are those that were polled")
+        self._polled.finish()
         for held in self.assignment.held:
             one = held.process_queue
             if isinstance(one, ManualQueue):

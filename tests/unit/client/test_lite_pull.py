@@ -97,6 +97,51 @@ def test_a_poll_that_commits_at_once_is_found():
         run(body)
 
 
+REFUSED = {
+    "commit of no offset": lambda consumer: consumer.commit({QUEUES[0]: -1}),
+    "commit of offsets of its own": lambda consumer: consumer.commit({QUEUES[0]: 1}),
+    "poll for nothing": lambda consumer: consumer.poll(0, 0),
+}
+
+
+async def committed_behind_a_refusal(cluster, call):
+    """Poll, have a call refused, and never come back; returns how much is committed then."""
+    await produce(cluster, 8)
+    consumer = consumer_of(cluster)
+    async with consumer:
+        async with asyncio.timeout(5):
+            while not await consumer.poll(1, 2):
+                pass
+        with pytest.raises(ValueError, match=r"negative|auto_commit|at least 1"):
+            await call(consumer)
+        await asyncio.sleep(0.2)  # ten intervals, and pulls
+        return sum(n for n in committed(cluster) if n > 0)
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_a_call_that_is_refused_leaves_what_is_in_hand(call):
+    async def body(cluster):
+        assert await committed_behind_a_refusal(cluster, call) == 0
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (BY_TESTS["refused-commit-is-done"], "commit of no offset"),
+        (BY_TESTS["refused-commit-is-done"], "commit of offsets of its own"),
+        (BY_TESTS["refused-poll-is-done"], "poll for nothing"),
+    ],
+)
+def test_a_refused_call_that_is_done_with_what_is_in_hand_is_found(bug, name):
+    async def body(cluster):
+        assert await committed_behind_a_refusal(cluster, REFUSED[name]) == 2
+
+    with planted(bug):
+        run(body)
+
+
 async def fail_in_the_block(cluster):
     await produce(cluster, 8)
     with contextlib.suppress(ZeroDivisionError):
