@@ -31,4 +31,22 @@ MIDWAY: Final = (
             ("    if count < 1:\n", "    self._polled.finish()\n    if count < 1:\n"),
         ),
     ),
+    Mutant(
+        name="folder-free-before-the-last-write",
+        breaks="A write that outlasts its member replaces what the next one has written since.",
+        source="docs/client.md: broadcasting goes on where it stopped.",
+        plant=patch(
+            "ledgermq.client.local_offsets:LocalOffsets.close",
+            ("if not self._is_writing:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="cut-write-forgotten",
+        breaks="Offsets whose flush was cancelled count as written, though their write failed.",
+        source="docs/client.md: broadcasting goes on where it stopped.",
+        plant=patch(
+            "ledgermq.client.local_offsets:LocalOffsets.flush",
+            ("    await self._wait_for_write()\n        if not", "    if not"),
+        ),
+    ),
 )

@@ -79,10 +79,11 @@ MOMENTS: Final = (
         source="docs/client.md: broadcasting goes on where it stopped.",
         plant=patch(
             "ledgermq.client.local_offsets:LocalOffsets.flush",
-            ("        self._has_changed = False\n        try:\n", "        try:\n"),
+            ("        self._has_changed = False\n", ""),
             (
-                "_render(self._offsets))\n",
-                "_render(self._offsets))\n            self._has_changed = False\n",
+                "_on_written)\n        await self._wait_for_write()\n",
+                "_on_written)\n        await self._wait_for_write()\n"
+                "        self._has_changed = False\n",
             ),
         ),
     ),

@@ -8,6 +8,7 @@ A write replaces the file as a whole. Source: LocalFileOffsetStore (spec/wire.md
 import asyncio
 import contextlib
 import logging
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,11 @@ class LocalOffsets:
         self._written = b""
         self._has_changed = False
         self._turn = asyncio.Lock()
+        self._under_way: asyncio.Future[None] | None = None
+        """The write of a flush, which goes on where the flush is cancelled."""
+        self._guard = threading.Lock()
+        """Of the next two: the thread of a write asks and tells."""
+        self._is_open = self._is_writing = False
 
     def open(self) -> None:
         """Take the folder for this consumer and read what is there.
@@ -60,6 +66,7 @@ class LocalOffsets:
         except (OSError, FatalError) as error:
             raise OffsetsUnusable(f"{self._folder} cannot be used for offsets: {error}") from error
         _IN_USE.add(self._folder)
+        self._is_open = True
         try:
             self._offsets = self._load()
         except BaseException:
@@ -67,11 +74,15 @@ class LocalOffsets:
             raise
 
     def close(self) -> None:
-        """Let others have the folder. Calling it again is harmless."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-            _IN_USE.discard(self._folder)
+        """Let others have the folder. Calling it again is harmless.
+
+        A write that outlasted its flush cannot be stopped: the folder is free once it has ended,
+        since it would replace what the next consumer has written.
+        """
+        with self._guard:
+            self._is_open = False
+            if not self._is_writing:
+                self._let_go()
 
     def get(self, queue: MessageQueue) -> int:
         """Return the next offset to consume of ``queue``, -1 if there is none."""
@@ -84,22 +95,56 @@ class LocalOffsets:
             self._has_changed = True
 
     async def flush(self) -> None:
-        """Write what has changed; a failure is a warning, and tried again next time."""
+        """Write what has changed; a failure is a warning, and tried again next time.
+
+        Where this is cancelled a write goes on, and the next flush waits for it first.
+        """
         async with self._turn:
-            if not self._has_changed or self._lock is None:
+            await self._wait_for_write()
+            if not self._has_changed or not self._is_open:
                 return
             self._has_changed = False
-            try:
-                await asyncio.to_thread(self._write, _render(self._offsets))
-            except (OSError, FatalError) as error:
-                self._has_changed = True
-                _log.warning("path=%s event=offsets_not_written error=%s", self.path, error)
+            loop, content = asyncio.get_running_loop(), _render(self._offsets)
+            self._under_way = loop.run_in_executor(None, self._write, content)
+            self._under_way.add_done_callback(self._on_written)
+            await self._wait_for_write()
+
+    async def _wait_for_write(self) -> None:
+        if self._under_way is not None:
+            await asyncio.wait({self._under_way})
+
+    def _on_written(self, writing: asyncio.Future[None]) -> None:
+        self._under_way = None
+        error = writing.exception()
+        if error is not None:
+            self._has_changed = True
+            _log.warning("path=%s event=offsets_not_written error=%s", self.path, error)
 
     def _write(self, content: bytes) -> None:
-        if self._written:
-            self._disk.replace(self.path + ".bak", self._written)
-        self._disk.replace(self.path, content)
-        self._written = content
+        """Write the file, in a thread; nothing once the folder may be another's."""
+        with self._guard:
+            if not self._is_open:
+                return
+            self._is_writing = True
+        try:
+            if self._written:
+                self._disk.replace(self.path + ".bak", self._written)
+            self._disk.replace(self.path, content)
+            self._written = content
+        finally:
+            self._end_write()
+
+    def _end_write(self) -> None:
+        with self._guard:
+            self._is_writing = False
+            if not self._is_open:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+            _IN_USE.discard(self._folder)
 
     def _load(self) -> dict[MessageQueue, int]:
         """Return the offsets of the file, or of the one before where it cannot be read."""

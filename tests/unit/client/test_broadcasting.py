@@ -21,7 +21,7 @@ from ledgermq.client import (
 from ledgermq.client.local_offsets import LocalOffsets
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.runtime.disk import RealDisk
-from mutants.patches import ALL
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 
@@ -329,3 +329,118 @@ def test_an_offset_that_moves_while_the_file_is_written_is_written_next(tmp_path
 def test_a_planted_offset_that_is_lost_during_a_write_is_noticed(tmp_path):
     with planted(ALL["offset-put-during-a-write-lost"]):
         assert offset_put_during_a_write(tmp_path) == 5
+
+
+async def opened(local):
+    """Open it as soon as it is free."""
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                return local.open()
+            except OffsetsUnusable:
+                await asyncio.sleep(0.01)
+
+
+async def cut_flush(local, offset):
+    """Begin to write an offset on a slow disk, and be cancelled meanwhile."""
+    local.put(MessageQueue("T", "b", 0), offset)
+    flush = asyncio.create_task(local.flush())
+    await asyncio.sleep(0.05)
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+
+
+def offset_of_the_next_member(directory):
+    """Return the offset that stands once one member has left during a write, and another came."""
+    queue = MessageQueue("T", "b", 0)
+
+    async def body():
+        disk = SlowDisk()
+        local = LocalOffsets(str(directory), "c@1", "g", disk)
+        local.open()
+        await cut_flush(local, 5)
+        local.close()
+        local.close()
+        asyncio.get_running_loop().call_later(0.2, disk.may_write.set)
+        following = LocalOffsets(str(directory), "c@1", "g")
+        await opened(following)
+        following.put(queue, 9)
+        await following.flush()
+        following.close()
+        disk.may_write.set()
+
+    asyncio.run(body())  # At its end it waits for its threads.
+    again = LocalOffsets(str(directory), "c@1", "g")
+    again.open()
+    again.close()
+    return again.get(queue)
+
+
+def test_a_write_that_outlasts_its_member_keeps_the_folder(tmp_path):
+    assert offset_of_the_next_member(tmp_path) == 9
+
+
+def test_a_folder_that_is_free_before_the_last_write_is_noticed(tmp_path):
+    with planted(BY_TESTS["folder-free-before-the-last-write"]):
+        assert offset_of_the_next_member(tmp_path) == 5
+
+
+class FailingDisk(SlowDisk):
+    """A slow disk of which the first write fails."""
+
+    failures = 1
+
+    def replace(self, path, data):
+        assert self.may_write.wait(5)
+        if self.failures:
+            self.failures -= 1
+            raise OSError(5, "Input/output error")
+        super().replace(path, data)
+
+
+def offset_behind_a_cut_flush(directory):
+    """Return what is written once a flush was cancelled whose write then failed."""
+    queue = MessageQueue("T", "b", 0)
+
+    async def body():
+        disk = FailingDisk()
+        local = LocalOffsets(str(directory), "c@1", "g", disk)
+        local.open()
+        await cut_flush(local, 5)
+        disk.may_write.set()
+        await local.flush()
+        local.close()
+
+    asyncio.run(body())
+    again = LocalOffsets(str(directory), "c@1", "g")
+    again.open()
+    again.close()
+    return again.get(queue)
+
+
+def test_what_a_cancelled_flush_did_not_write_is_written_next(tmp_path, caplog):
+    assert offset_behind_a_cut_flush(tmp_path) == 5
+    assert "event=offsets_not_written" in caplog.text
+
+
+def test_a_cancelled_flush_that_is_forgotten_is_noticed(tmp_path):
+    with planted(BY_TESTS["cut-write-forgotten"]):
+        assert offset_behind_a_cut_flush(tmp_path) == -1
+
+
+def test_a_last_write_that_fails_is_a_warning_and_frees_the_folder(tmp_path, caplog):
+    async def body():
+        disk = FailingDisk()
+        local = LocalOffsets(str(tmp_path), "c@1", "g", disk)
+        local.open()
+        await cut_flush(local, 5)
+        local.close()
+        disk.may_write.set()
+        following = LocalOffsets(str(tmp_path), "c@1", "g")
+        await opened(following)
+        following.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(body())
+    assert "event=offsets_not_written" in caplog.text
