@@ -166,6 +166,7 @@ class OrderlyService:
             else:
                 left.remove(message)
                 one.finish([message])
+                self._on_finished(one)
         messages[:] = left
         return not left
 

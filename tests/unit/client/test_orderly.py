@@ -17,12 +17,16 @@ from ledgermq.client import (
     Producer,
     PushConsumer,
 )
+from ledgermq.client.orderly import OrderlyService
+from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.queue_locks import RENEW_MS, VALID_MS
 from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.errors import ConnectFailed
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import ALL
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
+from tests.unit.client.test_process_queue import message as message_at
 
 ORDERLY = ConsumeOptions(
     consume_from=ConsumeFrom.FIRST_OFFSET, suspend_ms=200, pull_timeout_ms=1_000, orderly=True,
@@ -481,3 +485,26 @@ def test_a_lock_that_is_lost_before_the_queue_is_held_is_taken_again():
 def test_a_suspension_out_of_range_is_refused(wait_ms):
     with pytest.raises(ValueError, match="order_suspend_ms"):
         ConsumeOptions(order_suspend_ms=wait_ms)
+
+
+def test_room_is_told_of_where_only_some_of_a_batch_are_taken_as_dead_letters():
+    async def body():
+        one, told = ProcessQueue(MessageQueue(TOPIC, "group-0", 0), 0), []
+
+        async def take(_one, refused, _level):
+            if refused.queue_offset == 1:
+                raise ConnectFailed("nobody is there")
+
+        options = dataclasses.replace(ORDERLY, max_reconsume_times=0, consume_batch_count=2)
+        listener = Listener(fail=lambda _message, _attempt: True)
+        service = OrderlyService(
+            listener, options, take, lambda one: told.append(one.cached_count), lambda _queue: True
+        )
+        messages = [message_at(0), message_at(1)]
+        one.put(messages, 2)
+        service.submit(one, messages, (0, 0))
+        await listener.until(lambda: sum(listener.tries.values()) >= 3)
+        await service.stop(1_000)
+        assert told == [1]
+
+    asyncio.run(body())
