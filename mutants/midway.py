@@ -49,4 +49,13 @@ MIDWAY: Final = (
             ("    await self._wait_for_write()\n        if not", "    if not"),
         ),
     ),
+    Mutant(
+        name="left-before-it-was-in",
+        breaks="Who leaves a group that is being made is a member of it, and holds its share.",
+        source="RocketMQ ClientManageProcessor.heartBeat makes the group before it answers.",
+        plant=patch(
+            "broker.processor.client:ClientProcessor.handle_unregister",
+            ("in self._waiting.get(connection.id, ()):", "in ():"),
+        ),
+    ),
 )

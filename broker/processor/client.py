@@ -112,6 +112,8 @@ class ClientProcessor:
         self._is_writable = is_writable
         self._clock = clock
         self._serve = serve
+        self._waiting: dict[int, list[HeartbeatData]] = {}
+        """By connection, heartbeats whose groups are being made."""
         self._notifier = Notifier(consumers.connections, clock, alarm(self._tell).set)
 
     @serves(
@@ -147,6 +149,7 @@ class ClientProcessor:
         admitted = [group for group in missing if self._new_groups.admit(client.holder)]
         answer = _OK if len(admitted) == len(missing) else _TOO_MANY_NEW
         if admitted:
+            self._waiting.setdefault(connection.id, []).append(heartbeat)
             self._serve(
                 f"heartbeat {heartbeat.client_id}",
                 self._create_then_answer(connection, request, client, heartbeat, admitted, answer),
@@ -166,6 +169,8 @@ class ClientProcessor:
             self._producers.unregister(producer, connection.id)
         consumer = request.ext_fields.get("consumerGroup")
         if consumer:
+            for heartbeat in self._waiting.get(connection.id, ()):
+                _take_out(consumer, heartbeat)
             self._leave(consumer, connection)
         return make_response(request, ResponseCode.SUCCESS, None, {})
 
@@ -210,6 +215,7 @@ class ClientProcessor:
 
     def on_close(self, connection: ClientConnection) -> None:
         """Forget a closed connection and tell the groups it was in."""
+        self._waiting.pop(connection.id, None)
         self._producers.close(connection.id)
         for group in self._consumers.close(connection.id):
             self.notify(group)
@@ -246,11 +252,23 @@ class ClientProcessor:
         missing: list[SubscriptionGroupConfig],
         answer: Answer,
     ) -> None:
-        for group in missing:
-            await self._creator.consumer_group(group)
+        """Make groups, then register; what is left meanwhile is taken out of the heartbeat."""
+        try:
+            for group in missing:
+                await self._creator.consumer_group(group)
+        finally:
+            self._end_wait(connection.id, heartbeat)
         if not connection.closed:
             self._register_consumers(client, heartbeat)
             self._answer(connection, request, answer)
+
+    def _end_wait(self, connection_id: int, heartbeat: HeartbeatData) -> None:
+        waiting = self._waiting.get(connection_id, ())
+        left = [one for one in waiting if one is not heartbeat]
+        if left:
+            self._waiting[connection_id] = left
+        else:
+            self._waiting.pop(connection_id, None)
 
     def _register_consumers(self, client: Client, heartbeat: HeartbeatData) -> None:
         for data in heartbeat.consumer_data_set:
@@ -272,6 +290,12 @@ class ClientProcessor:
     ) -> None:
         if not request.flag & FLAG_ONEWAY:
             write_command(connection, request.serialize_type, request.opaque, answer)
+
+
+def _take_out(group: str, heartbeat: HeartbeatData) -> None:
+    """Make a heartbeat say nothing of a consumer group."""
+    data = heartbeat.consumer_data_set
+    heartbeat.consumer_data_set = [one for one in data if one.group_name != group]
 
 
 def _check(heartbeat: HeartbeatData) -> None:

@@ -25,17 +25,27 @@ def join(
 ) -> FakeConnection:
     """Have a client say that it is in the group."""
     connection = FakeConnection(number)
+    say(bench, connection, language, client_id)
+    bench.work()
+    return connection
+
+
+def say(
+    bench: Bench,
+    connection: FakeConnection,
+    language: LanguageCode = LanguageCode.JAVA,
+    client_id: str = "",
+) -> None:
+    """Send its heartbeat; a group that is new is not made before the bench works."""
     group = {
         "groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [],
     }  # fmt: skip
-    name = client_id or f"c{number}"
+    name = client_id or f"c{connection.id}"
     body = {"clientID": name, "producerDataSet": [], "consumerDataSet": [group]}
     heartbeat = frame(34, json.dumps(body).encode())
     heartbeat.header = heartbeat.header.replace(b"JAVA", language.name.encode())
     bench.client.handle_heartbeat(connection, heartbeat)
-    bench.work()
-    return connection
 
 
 def leave(bench: Bench, connection: FakeConnection) -> None:
@@ -159,3 +169,31 @@ def test_planted_bugs_of_leaving_are_found_here() -> None:
         assert granted_once_it_is_back_before_it_left(0, 1) == 1
     with planted(BY_TESTS["late-leaving-frees-what-is-held-again"]):
         assert granted_once_it_is_back_before_it_left(1, 0) == 1
+
+
+def members_of_a_new_group(steps: str) -> list[str]:
+    """Return who is in a group once it is made: + joins meanwhile, - leaves."""
+    bench, connection = Bench(), FakeConnection(1)
+    for step in steps:
+        if step == "+":
+            say(bench, connection)
+        else:
+            leave(bench, connection)
+    bench.work()
+    assert [answer.code for answer in connection.answers] == [0] * steps.count("+")
+    assert bench.tables.groups.get("g") is not None
+    return bench.tables.consumers.client_ids("g")
+
+
+@pytest.mark.parametrize(
+    ("steps", "members"), [("+", ["c1"]), ("+-", []), ("+-+", ["c1"]), ("++-", []), ("-+", ["c1"])]
+)
+def test_who_leaves_a_group_that_is_being_made_is_no_member_of_it(
+    steps: str, members: list[str]
+) -> None:
+    assert members_of_a_new_group(steps) == members
+
+
+def test_a_planted_member_that_has_left_before_it_was_one_is_noticed() -> None:
+    with planted(BY_TESTS["left-before-it-was-in"]):
+        assert members_of_a_new_group("+-") == ["c1"]
