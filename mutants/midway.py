@@ -58,4 +58,13 @@ MIDWAY: Final = (
             ("in self._waiting.get(connection.id, ()):", "in ():"),
         ),
     ),
+    Mutant(
+        name="another-id-told-to-nobody",
+        breaks="Members go on sharing queues with a client id that its connection has changed.",
+        source="spec/wire.md 7.1: a share is computed of the client ids.",
+        plant=patch(
+            "broker.groups.client_registry:ConsumerGroup.update_client",
+            ("client\n    return True", "client\n    return known is None"),
+        ),
+    ),
 )

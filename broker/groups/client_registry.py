@@ -108,7 +108,7 @@ class ConsumerGroup:
         self.holder = ""
 
     def update_client(self, client: Client) -> bool:
-        """Take a heartbeat of a member; True if the member is new."""
+        """Take a heartbeat of a member; True if it is new, or has another client id now."""
         known = self.clients.get(client.connection.id)
         if known is not None and known.client_id == client.client_id:
             known.last_seen_ms = client.last_seen_ms
@@ -116,7 +116,7 @@ class ConsumerGroup:
         if known is None and len(self.clients) >= CHANNELS_PER_GROUP_MAX:
             return False
         self.clients[client.connection.id] = client
-        return known is None
+        return True
 
     def kept(self, subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
         """Return what `update_subscriptions` leaves here, as far as these topics go."""

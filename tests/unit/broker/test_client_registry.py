@@ -44,6 +44,25 @@ def test_a_new_member_or_topic_changes_the_group_and_a_repeat_does_not() -> None
     assert registry.client_ids("g") == ["c", "d"]
 
 
+def news_of_another_id() -> bool:
+    """Return whether a group is told that a member has another client id: all share by ids."""
+    registry = ConsumerRegistry()
+    registry.register("g", TRAITS, client(1), [Subscription("T")])
+    changed = registry.register("g", TRAITS, client(1, "d"), [Subscription("T")])
+    assert registry.client_ids("g") == ["d"]
+    assert not registry.register("g", TRAITS, client(1, "d"), [Subscription("T")])
+    return changed
+
+
+def test_a_member_with_another_client_id_changes_the_group() -> None:
+    assert news_of_another_id()
+
+
+def test_a_planted_change_of_a_client_id_that_nobody_is_told_of_is_noticed() -> None:
+    with planted(BY_TESTS["another-id-told-to-nobody"]):
+        assert not news_of_another_id()
+
+
 def test_a_subscription_is_replaced_only_by_a_newer_version() -> None:
     registry = ConsumerRegistry()
     registry.register("g", TRAITS, client(1), [Subscription("T", "A", version=2)])
