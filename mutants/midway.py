@@ -67,4 +67,13 @@ MIDWAY: Final = (
             ("client\n    return True", "client\n    return known is None"),
         ),
     ),
+    Mutant(
+        name="greeted-though-refused",
+        breaks="A broker that has refused who asks is not told again, and has nobody to reply to.",
+        source="docs/client.md (request and reply).",
+        plant=patch(
+            "ledgermq.client.request_reply:Requests._greet_one",
+            (" and GREETED in connection.state", ""),
+        ),
+    ),
 )

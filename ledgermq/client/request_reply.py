@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.errors import InvalidMessage, NoReply, SendFailed, TooManyPending
-from ledgermq.client.instance import ClientInstance
+from ledgermq.client.instance import GREETED, ClientInstance
 from ledgermq.client.limits import REQUESTS_WAITING_MAX
 from ledgermq.client.message import Message, MessageQueue, SendResult
 from ledgermq.client.selectors import Choice, QueueSelector, destination_of
@@ -190,7 +190,7 @@ class Requests:
     async def _greet_one(self, addr: str) -> None:
         await self._instance.heartbeat(addr)
         connection = self._instance.client.maybe_connection(addr)
-        if connection is not None:
+        if connection is not None and GREETED in connection.state:
             self._greeted[addr] = connection.id
 
     def _is_greeted(self, addr: str) -> bool:

@@ -162,6 +162,34 @@ def test_a_broker_is_told_who_asks_over_each_connection():
         knows_who_asks_over_another_connection()
 
 
+def knows_who_asks_once_it_refused():
+    """A broker has refused the heartbeats of a producer, and is asked for a reply again."""
+
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        broker.refused_heartbeats = 1_000
+        async with Producer(cluster.config(heartbeat_ms=60_000)) as producer:
+            with pytest.raises(NoReply):
+                await producer.request(Message(TOPIC, b"1"), 200)
+            broker.refused_heartbeats = 0
+            asking = asyncio.ensure_future(producer.request(Message(TOPIC, b"2"), 5_000))
+            asked = await stored_request(broker, 1)
+            try:
+                assert GROUP in broker.producers
+                await push(broker, asked)
+                await asking
+            finally:
+                asking.cancel()
+
+    run(body)
+
+
+def test_a_broker_that_refused_a_heartbeat_is_told_again_who_asks():
+    knows_who_asks_once_it_refused()
+    with planted(BY_TESTS["greeted-though-refused"]), pytest.raises(AssertionError):
+        knows_who_asks_once_it_refused()
+
+
 def waits_no_longer_than_asked() -> None:
     async def body(cluster):
         broker = cluster.replicas[0]
