@@ -306,15 +306,24 @@ class LitePullConsumer(GroupMember):
 
     async def _look_at_queues(self) -> None:
         """Tell those who want to know which topics have other queues than before."""
-        for topic, (listener, before) in list(self._watched.items()):
+        for topic in list(self._watched):
             try:
                 now = tuple(sorted((await self.routes.refresh(topic)).subscribe_queues))
             except RemotingError as error:
                 _log.debug("topic=%s event=no_route error=%s", topic, error)
                 continue
+            listener, before = self._watched[topic]  # Somebody else may want to know by now.
             self._watched[topic] = (listener, now)
             if before is not None and now != before:
-                listener(topic, list(now))
+                _tell(listener, topic, now)
+
+
+def _tell(listener: QueuesListener, topic: str, queues: Sequence[MessageQueue]) -> None:
+    """Tell a function of the user's; one that fails keeps nobody else from being told."""
+    try:
+        listener(topic, list(queues))
+    except Exception:  # noqa: BLE001 - logged, and the others are told
+        _log.exception("topic=%s event=queues_listener_failed", topic)
 
 
 def _check_offset(offset: object, of: str = "") -> None:
