@@ -18,7 +18,7 @@ from ledgermq.client.message import MessageQueue
 from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.polled import ManualQueue, Polled
 from ledgermq.client.process_queue import ProcessQueue
-from ledgermq.client.subscription import Sql92
+from ledgermq.client.subscription import Sql92, parse_subscription
 from ledgermq.client.validation import check_topic
 from ledgermq.remoting.protocol.bodies import HeartbeatData
 from ledgermq.remoting.protocol.errors import RemotingError
@@ -81,15 +81,18 @@ class LitePullConsumer(GroupMember):
     def assign(self, queues: Iterable[MessageQueue], expression: str | Sql92 = "*") -> None:
         """Take exactly these queues, in place of those before; nobody shares them.
 
-        Errors: ``InvalidMessage``; ``ValueError`` after `subscribe`.
+        Errors, by which nothing changes: ``InvalidMessage``; ``ValueError`` after `subscribe`.
         """
         if self._assigned is None and self._subscriptions:
             raise ValueError("this consumer has subscribed: it cannot be assigned queues as well")
-        self._assigned = frozenset(queues)
-        topics = {queue.topic for queue in self._assigned}
-        for topic in self._subscriptions.keys() - topics:
+        assigned = frozenset(queues)
+        topics = sorted({queue.topic for queue in assigned})
+        for topic in topics:
+            parse_subscription(topic, expression, 0)
+        self._assigned = assigned
+        for topic in sorted(self._subscriptions.keys() - set(topics)):
             self.unsubscribe(topic)
-        for topic in sorted(topics):
+        for topic in topics:
             super().subscribe(topic, expression)
 
     def on_queues_changed(self, topic: str, listener: QueuesListener) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 
-from ledgermq.client import LitePullConsumer
+import pytest
+
+from ledgermq.client import InvalidMessage, LitePullConsumer, MessageQueue
 from tests.unit.client.cluster import TOPIC, run
 from tests.unit.client.test_lite_pull import consumer_of
-from tests.unit.client.test_live_changes import OTHER
+from tests.unit.client.test_live_changes import OTHER, QUEUES, produce
 
 
 def watching(cluster) -> LitePullConsumer:
@@ -49,3 +51,23 @@ def test_a_listener_of_queues_that_fails_keeps_no_other_from_hearing(caplog):
 
     run(body)
     assert "event=queues_listener_failed" in caplog.text
+
+
+def test_an_assignment_that_is_refused_changes_nothing():
+    async def body(cluster):
+        await produce(cluster, 8)
+        fresh = consumer_of(cluster, subscribe=False)
+        with pytest.raises(InvalidMessage):
+            fresh.assign(QUEUES, "|| a |")
+        fresh.subscribe(TOPIC)  # It has been assigned nothing.
+        async with consumer_of(cluster, subscribe=False) as consumer:
+            consumer.assign(QUEUES[:1])
+            await consumer.wait_joined(5)
+            other = MessageQueue(OTHER, "group-0", 0)
+            with pytest.raises(InvalidMessage):
+                consumer.assign([other], "|| a |")
+            await consumer._rebalance()
+            assert consumer.assigned_queues == QUEUES[:1]
+            assert list(consumer.subscriptions) == [TOPIC]
+
+    run(body)
