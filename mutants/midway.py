@@ -76,4 +76,13 @@ MIDWAY: Final = (
             (" and GREETED in connection.state", ""),
         ),
     ),
+    Mutant(
+        name="kept-lock-freed-by-its-renewal",
+        breaks="A stop amid a renewal unlocks a queue that the listener still has something of.",
+        source="docs/adr/0004: a lease holds until its owner lets go.",
+        plant=patch(
+            "ledgermq.client.queue_locks:QueueLocks._give_back",
+            (" if queue not in self._kept", ""),
+        ),
+    ),
 )

@@ -56,6 +56,8 @@ class QueueLocks:
         """One request to a broker at a time: no renewal overtakes a release."""
         self._wake = asyncio.Event()
         self._closed = False
+        self._kept: Container[MessageQueue] = ()
+        """What a listener still works at, once closed."""
         self.valid_ms, self.renew_ms = VALID_MS, RENEW_MS
 
     def holds(self, queue: MessageQueue) -> bool:
@@ -87,8 +89,11 @@ class QueueLocks:
         await asyncio.gather(*[self._give_back(name, some) for name, some in by_broker.items()])
 
     async def close(self, keep: Container[MessageQueue]) -> None:
-        """Take no locks any more, and unlock all but ``keep``: those end with their lease."""
-        self._closed = True
+        """Take no locks any more, and unlock all but ``keep``: those end with their lease.
+
+        Also where a renewal of them is under way, and grants them once more.
+        """
+        self._closed, self._kept = True, keep
         for queue in [queue for queue in self._until_ms if queue in keep]:
             del self._until_ms[queue]
         await asyncio.gather(*[self._give_back(name, None) for name in list(self._turns)])
@@ -150,7 +155,8 @@ class QueueLocks:
         host = self._host
         async with self._turn(name):
             if queues is None:
-                queues = _by_broker(self._until_ms).get(name)
+                held = (queue for queue in self._until_ms if queue not in self._kept)
+                queues = _by_broker(held).get(name)
             if not queues:
                 return
             for queue in queues:

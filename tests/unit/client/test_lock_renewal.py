@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.queue_locks import LOOK_MS, VALID_MS, QueueLocks
-from mutants.patches import ALL
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from sim.loop import SimLoop
 
@@ -85,3 +85,45 @@ def test_a_renewal_that_waits_renews_nothing_that_was_given_back_meanwhile():
     assert SimLoop().run_until_complete(locked_after_a_release()) == set()
     with planted(ALL["renewed-though-given-back"]):
         assert SimLoop().run_until_complete(locked_after_a_release()) == {TWO[1]}
+
+
+async def locked_after_a_close():
+    """Close, but for what a listener works at, while locks are renewed; return what is locked."""
+    locked, is_open = set(), asyncio.Event()
+    is_open.set()
+
+    async def call(_queue, ask):
+        return await ask("x:1")
+
+    async def lock(_addr, _client_id, queues):
+        await is_open.wait()
+        locked.update(queues)
+        return frozenset(queues)
+
+    async def unlock(_addr, _client_id, queues):
+        locked.difference_update(queues)
+
+    host = SimpleNamespace(
+        api=SimpleNamespace(lock=lock, unlock=unlock), client_id="c",
+        clock=SimpleNamespace(monotonic_ms=lambda: 1), leaders=SimpleNamespace(call=call),
+    )  # fmt: skip
+    locks = QueueLocks(host, lambda _queue: None)
+    await locks.take(TWO)
+    is_open.clear()
+    running = asyncio.ensure_future(locks.run())
+    locks.renew_soon(["a"])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    closing = asyncio.ensure_future(locks.close({TWO[0]}))
+    await asyncio.sleep(0)
+    is_open.set()
+    await closing
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return locked
+
+
+def test_a_renewal_amid_a_close_frees_nothing_that_a_listener_works_at():
+    assert SimLoop().run_until_complete(locked_after_a_close()) == {TWO[0]}
+    with planted(BY_TESTS["kept-lock-freed-by-its-renewal"]):
+        assert SimLoop().run_until_complete(locked_after_a_close()) == set()
