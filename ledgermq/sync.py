@@ -177,7 +177,7 @@ class _Member(Blocking[CG]):
         self._do(lambda: self._client.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with some paused queues, or with all."""
+        """Go on with some paused queues, or with all, which alone ends a pause of all."""
         self._do(lambda: self._client.resume(queues))
 
     def wait_joined(self, timeout_s: float = 10.0) -> None:

@@ -175,8 +175,13 @@ class GroupMember(StartStop):
         self.pauses.pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with some paused queues, or with all."""
+        """Go on with some paused queues, or with all.
+
+        A pause of all holds until all are resumed: to resume some of them is a warning till then.
+        """
         self.pauses.resume(queues)
+        if self.pauses.of_all:
+            _log.warning("group=%s event=still_paused reason=all_are_paused", self.config.group)
 
     async def wait_joined(self, timeout_s: float = 10.0) -> None:
         """Wait until this member has its share of every topic; raises what blocks it by then.

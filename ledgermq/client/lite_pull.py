@@ -188,7 +188,7 @@ class LitePullConsumer(GroupMember):
                 yield message
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with some paused queues, or with all."""
+        """Go on with some paused queues, or with all, which alone ends a pause of all."""
         super().resume(queues)
         self._polled.arrived.set()
 

@@ -14,6 +14,11 @@ class Pauses:
         self._queues: set[MessageQueue] = set()
         self._resumed = asyncio.Event()
 
+    @property
+    def of_all(self) -> bool:
+        """Whether all queues are paused, whatever is said of single ones."""
+        return self._all
+
     def __contains__(self, queue: MessageQueue) -> bool:
         return self._all or queue in self._queues
 
@@ -25,7 +30,7 @@ class Pauses:
             self._queues.update(queues)
 
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
-        """Go on with some queues, or with all."""
+        """Go on with some queues, once not all are paused, or with all."""
         if queues is None:
             self._all = False
             self._queues.clear()

@@ -78,6 +78,21 @@ def test_what_is_paused_is_not_pulled_until_it_goes_on(orderly):
     run(body)
 
 
+def test_single_queues_that_are_resumed_while_all_are_paused_are_a_warning(caplog):
+    async def body(cluster):
+        consumer = consumer_of(cluster, Listener(), orderly=False)
+        consumer.pause(QUEUES[:2])
+        consumer.resume(QUEUES[:1])
+        consumer.pause()
+        consumer.resume()
+        assert "event=still_paused" not in caplog.text
+        consumer.pause()
+        consumer.resume(QUEUES[:1])
+        assert caplog.text.count("event=still_paused") == 1
+
+    run(body)
+
+
 @pytest.mark.parametrize("orderly", [False, True])
 def test_topics_come_and_go_while_it_runs(orderly):
     async def body(cluster):
