@@ -85,4 +85,13 @@ MIDWAY: Final = (
             (" if queue not in self._kept", ""),
         ),
     ),
+    Mutant(
+        name="given-up-and-a-problem",
+        breaks="A topic given up while a rebalance looks at it is told as a problem for ever.",
+        source="docs/client.md: problems tell what blocks the topics that are subscribed to.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._give_up_former",
+            ("self.hindrances.forget(topic)", "pass"),
+        ),
+    ),
 )

@@ -403,6 +403,9 @@ class GroupMember(StartStop):
             if topic in self._subscriptions or await self.assignment.change(topic, ()):
                 del self._former[topic]
                 self._queues_at_first.pop(topic, None)
+                if topic not in self._subscriptions:
+                    # A rebalance that was under way has said since then what blocks it.
+                    self.hindrances.forget(topic)
             else:
                 given_up = False
         return given_up

@@ -10,9 +10,12 @@ from ledgermq.client import (
     ConsumeStatus,
     Message,
     MessageQueue,
+    NoRoute,
     Producer,
     PushConsumer,
 )
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 
 OTHER = "payments"
@@ -137,3 +140,42 @@ def test_another_expression_is_for_what_is_pulled_from_then_on():
             assert len(listener.seen[TOPIC]) == 8
 
     run(body)
+
+
+async def problems_of_a_topic_given_up_while_it_is_looked_at(cluster):
+    listener = Listener()
+    async with consumer_of(cluster, listener, orderly=False) as consumer:
+        await consumer.wait_joined(5)
+        get, asked, answer = consumer.routes.get, asyncio.Event(), asyncio.Event()
+
+        async def get_slowly(topic):
+            if topic != OTHER:
+                return await get(topic)
+            asked.set()
+            await answer.wait()
+            raise NoRoute("nobody knows it")
+
+        consumer.routes.get = get_slowly
+        consumer.subscribe(OTHER)
+        await asked.wait()
+        consumer.unsubscribe(OTHER)
+        answer.set()
+        async with asyncio.timeout(5):
+            while consumer._former:
+                await asyncio.sleep(0.01)
+        return consumer.problems
+
+
+def test_a_topic_that_is_given_up_while_it_is_looked_at_is_no_problem_afterwards():
+    async def body(cluster):
+        assert await problems_of_a_topic_given_up_while_it_is_looked_at(cluster) == {}
+
+    run(body)
+
+
+def test_a_planted_problem_of_a_topic_that_was_given_up_is_noticed():
+    async def body(cluster):
+        assert list(await problems_of_a_topic_given_up_while_it_is_looked_at(cluster)) == [OTHER]
+
+    with planted(BY_TESTS["given-up-and-a-problem"]):
+        run(body)
