@@ -94,4 +94,13 @@ MIDWAY: Final = (
             ("self.hindrances.forget(topic)", "pass"),
         ),
     ),
+    Mutant(
+        name="unsent-commit-told-as-done",
+        breaks="A commit that is not sent, since its queue was moved, is told as a success.",
+        source="ledgermq/client/observer.py: ok says that a commit was answered.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._commit_now",
+            ("    ok = False\n", "    ok = True\n"),
+        ),
+    ),
 )

@@ -357,20 +357,22 @@ class Assignment:
                 self._observer.on_commit(queue, offset, ok=True, t_start_ns=t_ns, t_end_ns=t_ns)
             return None
 
+        ok = False
+
         async def ask(addr: str) -> None:
+            nonlocal ok
             if one.era != era or one.lost:
                 return  # It was moved, or went to another, before this was tried again.
             if self._held.get(queue) is not held:
                 return  # It was given away, with a commit of its own, while this one waited.
             await host.api.commit_offset(addr, queue, offset, claim if host.claims else None)
             held.committed, held.taken_by, held.era = offset, addr, era
+            ok = True
 
         t_start_ns = host.clock.monotonic_ns()
-        ok = False
         try:
             async with self._slots:
                 await host.leaders.call(queue, ask, slaves=True)
-            ok = True
         except RemotingError as error:
             _log.info("queue=%s event=commit_failed offset=%d error=%s", queue, offset, error)
             return error

@@ -8,7 +8,7 @@ import pytest
 from ledgermq.client import MessageQueue
 from ledgermq.client.assignment import Assignment, Held
 from ledgermq.client.process_queue import ProcessQueue
-from mutants.patches import ALL
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 
 QUEUE = MessageQueue("orders", "b", 0)
@@ -77,3 +77,41 @@ def test_what_was_committed_before_a_move_is_committed_again():
     assert is_due_after_a_move()
     with planted(ALL["committed-before-the-move-counts"]):
         assert not is_due_after_a_move()
+
+
+class Observer:
+    """Notes what it is told of commits."""
+
+    def __init__(self):
+        self.told = []
+
+    def on_commit(self, _queue, offset, ok, _t_start_ns, _t_end_ns):
+        self.told.append((offset, ok))
+
+
+async def told_of_a_commit_that_is_not_sent():
+    """Have a commit fail and the queue move before it is tried again; return what is told."""
+    host, observer = Host(), Observer()
+    assignment = Assignment(host, observer)
+    process_queue = ProcessQueue(QUEUE, 7)
+    process_queue.begin()
+    held = assignment._held[QUEUE] = Held(process_queue, SimpleNamespace(), SimpleNamespace())
+
+    async def call(_queue, ask, *, slaves):
+        assert slaves
+        process_queue.move(3)  # While the first try failed.
+        await ask("addr")
+
+    host.leaders = SimpleNamespace(call=call)
+    await assignment._commit(held)
+    assert host.sent == []
+    host.leaders = SimpleNamespace(call=host.call)
+    await assignment._commit(held)
+    assert host.sent == [3]
+    return observer.told
+
+
+def test_a_commit_that_is_not_sent_is_told_as_no_success():
+    assert asyncio.run(told_of_a_commit_that_is_not_sent()) == [(7, False), (3, True)]
+    with planted(BY_TESTS["unsent-commit-told-as-done"]):
+        assert asyncio.run(told_of_a_commit_that_is_not_sent()) == [(7, True), (3, True)]
