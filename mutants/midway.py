@@ -103,4 +103,13 @@ MIDWAY: Final = (
             ("    ok = False\n", "    ok = True\n"),
         ),
     ),
+    Mutant(
+        name="kept-by-a-seek",
+        breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
+        source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment.change",
+            (" and not kept", ""),
+        ),
+    ),
 )

@@ -107,7 +107,7 @@ class Assignment:
         return list(self._held.values())
 
     async def change(self, topic: str, wanted: Sequence[MessageQueue]) -> bool:
-        """Hold exactly ``wanted`` of ``topic``; returns False if a queue could not be taken.
+        """Hold exactly ``wanted`` of ``topic``; returns False if that is not so in the end.
 
         Queues given away are committed first, so that their next consumer begins there.
         """
@@ -133,7 +133,9 @@ class Assignment:
         )  # fmt: skip
         if self._observer is not None:
             self._observer.on_assignment(topic, now)
-        return taken and all(released)
+        # A seek that was ahead goes on with its queue, also with one that is another's by now.
+        kept = [queue for queue in lost if queue not in mine and queue in self._held]
+        return taken and all(released) and not kept
 
     async def commit_due(self) -> None:
         """Commit the queues whose offset has moved, or whose leader has; at times, all of them.

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from ledgermq.client import InvalidMessage, LitePullConsumer, MessageQueue
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 from tests.unit.client.test_lite_pull import consumer_of
 from tests.unit.client.test_live_changes import OTHER, QUEUES, produce
@@ -71,3 +73,34 @@ def test_an_assignment_that_is_refused_changes_nothing():
             assert list(consumer.subscriptions) == [TOPIC]
 
     run(body)
+
+
+async def told_of_a_queue_kept_against_its_share(cluster):
+    """Seek in a queue just as it is being given away; return whether all is told to be well."""
+    await produce(cluster, 16)
+    async with consumer_of(cluster, subscribe=False, auto_commit=False) as consumer:
+        consumer.assign(QUEUES)
+        await consumer.wait_joined(5)
+        changing = asyncio.create_task(consumer.assignment.change(TOPIC, QUEUES[1:]))
+        await asyncio.sleep(0)
+        await consumer.seek(QUEUES[0], 3)
+        is_done = await changing
+        assert consumer.assigned_queues == QUEUES
+        assert await consumer.assignment.change(TOPIC, QUEUES[1:])
+        assert consumer.assigned_queues == QUEUES[1:]
+    return is_done
+
+
+def test_a_queue_that_a_seek_kept_from_its_next_member_is_given_away_soon():
+    async def body(cluster):
+        assert not await told_of_a_queue_kept_against_its_share(cluster)
+
+    run(body)
+
+
+def test_a_planted_queue_that_is_kept_in_silence_is_noticed():
+    async def body(cluster):
+        assert await told_of_a_queue_kept_against_its_share(cluster)
+
+    with planted(BY_TESTS["kept-by-a-seek"]):
+        run(body)
