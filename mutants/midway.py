@@ -112,4 +112,13 @@ MIDWAY: Final = (
             (" and not kept", ""),
         ),
     ),
+    Mutant(
+        name="left-by-a-cancelled-seek",
+        breaks="Nobody pulls a queue in which a seek was cancelled, until the next rebalance.",
+        source="RocketMQ DefaultLitePullConsumerImpl.seek ends as a whole.",
+        plant=patch(
+            "ledgermq.client.lite_pull:LitePullConsumer.seek",
+            ("self._wanted.set()", "pass"),
+        ),
+    ),
 )

@@ -234,7 +234,12 @@ class LitePullConsumer(GroupMember):
         """
         self._instance.check_running("consumer")
         _check_offset(offset)
-        if not await self.assignment.restart(queue, offset):
+        try:
+            is_held = await self.assignment.restart(queue, offset)
+        except asyncio.CancelledError:
+            self._wanted.set()  # The queue was dropped: a rebalance takes it again, at the offset.
+            raise
+        if not is_held:
             raise ValueError(f"{queue} is not assigned to this consumer now")
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:

@@ -8,7 +8,7 @@ from ledgermq.client import InvalidMessage, LitePullConsumer, MessageQueue
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
-from tests.unit.client.test_lite_pull import consumer_of
+from tests.unit.client.test_lite_pull import bodies, consumer_of
 from tests.unit.client.test_live_changes import OTHER, QUEUES, produce
 
 
@@ -103,4 +103,35 @@ def test_a_planted_queue_that_is_kept_in_silence_is_noticed():
         assert await told_of_a_queue_kept_against_its_share(cluster)
 
     with planted(BY_TESTS["kept-by-a-seek"]):
+        run(body)
+
+
+async def goes_on_behind_a_cancelled_seek(cluster):
+    """Cancel a seek that waits for a commit; return what is given out next."""
+    await produce(cluster, 16)
+    async with consumer_of(cluster, subscribe=False, auto_commit=False) as consumer:
+        consumer.assign(QUEUES)
+        await bodies(consumer, 16)
+        held = next(one for one in consumer.assignment.held if one.process_queue.queue == QUEUES[0])
+        async with held.turn:
+            seek = asyncio.create_task(consumer.seek(QUEUES[0], 3))
+            await asyncio.sleep(0.05)
+            seek.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await seek
+        return [int(message.body) for message in await consumer.poll(2)]
+
+
+def test_a_queue_is_consumed_though_the_seek_in_it_was_cancelled():
+    async def body(cluster):
+        assert await goes_on_behind_a_cancelled_seek(cluster) == [12]
+
+    run(body)
+
+
+def test_a_planted_queue_that_a_cancelled_seek_leaves_is_noticed():
+    async def body(cluster):
+        assert await goes_on_behind_a_cancelled_seek(cluster) == []
+
+    with planted(BY_TESTS["left-by-a-cancelled-seek"]):
         run(body)
