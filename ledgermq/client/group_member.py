@@ -272,7 +272,8 @@ class GroupMember(StartStop):
         return await call(queue, lambda addr: api.search_offset(addr, queue, when_ms))
 
     def _join(self) -> None:
-        """Begin to work in the background. Errors: ``OffsetsUnusable``."""
+        """Begin to work in the background. Errors: ``OffsetsUnusable``; ``RuntimeError`` again."""
+        self._instance.check_new()  # Before a folder is taken that nobody would let go.
         if self.local is not None:
             self.local.open()
         self.started_wall_ms = self.clock.wall_ms()

@@ -102,12 +102,16 @@ class ClientInstance:
 
     def start(self, make_heartbeat: Callable[[], HeartbeatData]) -> None:
         """Begin heartbeats and route polling. Errors: ``RuntimeError`` if started before."""
-        if self._make_heartbeat is not None:
-            raise RuntimeError("a client starts only once; make a new one")
+        self.check_new()
         self._make_heartbeat = make_heartbeat
         self.running = True
         self.background.spawn(self._heartbeat_loop, "heartbeat")
         self.background.every(self.config.route_poll_ms, self.routes.poll, "routes")
+
+    def check_new(self) -> None:
+        """Raise ``RuntimeError`` if it was started before."""
+        if self._make_heartbeat is not None:
+            raise RuntimeError("a client starts only once; make a new one")
 
     async def stop(self, *, consumer: bool, drained: Callable[[], bool]) -> None:
         """End what waits, let requests finish, leave the group, end all tasks, close connections.

@@ -191,6 +191,20 @@ def test_two_members_of_one_name_are_refused(tmp_path):
     run(body)
 
 
+def test_a_second_start_takes_no_folder(tmp_path):
+    async def body(cluster):
+        consumer = consumer_of(cluster, Listener(), tmp_path)
+        async with consumer:
+            with pytest.raises(RuntimeError, match="only once"):
+                await consumer.start()
+        with pytest.raises(RuntimeError, match="only once"):
+            await consumer.start()
+        async with consumer_of(cluster, Listener(), tmp_path):
+            pass
+
+    run(body)
+
+
 def test_a_member_without_a_name_keeps_one_that_lasts(tmp_path):
     async def body(cluster):
         consumer = consumer_of(cluster, Listener(), tmp_path, name="")
