@@ -85,8 +85,8 @@ INFLATED: Final = (
         plant=patch(
             "ledgermq.client.puller:Puller._on_illegal_offset",
             (
-                "await asyncio.sleep(ILLEGAL_OFFSET_WAIT_MS / 1000)\n        self._host.move(",
-                "self._host.move(",
+                "await asyncio.sleep(ILLEGAL_OFFSET_WAIT_MS / 1000)\n        if not process",
+                "if not process",
             ),
         ),
     ),

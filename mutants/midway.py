@@ -121,4 +121,13 @@ MIDWAY: Final = (
             ("self._wanted.set()", "pass"),
         ),
     ),
+    Mutant(
+        name="older-reset-stands",
+        breaks="A reset that a broker told by a pull takes the place of a later one of a tool.",
+        source="docs/client.md, resetOffsetByTime: no older offset follows.",
+        plant=patch(
+            "ledgermq.client.puller:Puller._on_illegal_offset",
+            ("if not process_queue.dropped:", "if True:"),
+        ),
+    ),
 )

@@ -237,7 +237,8 @@ class Puller:
         is_legal = result.min_offset <= offset <= result.max_offset
         if is_legal and result.next_offset != offset:
             await asyncio.sleep(ILLEGAL_OFFSET_WAIT_MS / 1000)
-            self._host.move({process_queue.queue: result.next_offset})
+            if not process_queue.dropped:  # Else a tool, or another member, has come later.
+                self._host.move({process_queue.queue: result.next_offset})
             return
         if not self._illegal_offset_seen:
             self._illegal_offset_seen = True
