@@ -130,4 +130,13 @@ MIDWAY: Final = (
             ("if not process_queue.dropped:", "if True:"),
         ),
     ),
+    Mutant(
+        name="given-up-pulls-go-on",
+        breaks="Who gives a topic up and wants it otherwise at once is passed over by old pulls.",
+        source="RocketMQ PullRequestHoldService: a held pull goes by the expression it came with.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember.subscribe",
+            (" or self._former.get(topic)", ""),
+        ),
+    ),
 )

@@ -145,7 +145,7 @@ class GroupMember(StartStop):
 
         All members of a group must subscribe to the same. Errors: ``InvalidMessage``.
         """
-        former = self._subscriptions.get(topic)
+        former = self._subscriptions.get(topic) or self._former.get(topic)
         # A broker believes the newer one, also where the clock was put back since the former one.
         version = max(self.clock.wall_ms(), self._versions.get(topic, -1) + 1)
         self._versions[topic] = version

@@ -179,3 +179,29 @@ def test_a_planted_problem_of_a_topic_that_was_given_up_is_noticed():
 
     with planted(BY_TESTS["given-up-and-a-problem"]):
         run(body)
+
+
+async def pulled_anew_behind_a_change_of_mind(cluster):
+    """Give a topic up and want it again, otherwise; return whose waiting pulls are dropped."""
+    async with consumer_of(cluster, Listener(), orderly=False) as consumer:
+        await consumer.wait_joined(5)
+        anew = []
+        consumer.assignment.pull_anew = anew.append
+        consumer.unsubscribe(TOPIC)
+        consumer.subscribe(TOPIC, "blue")
+        return anew
+
+
+def test_another_expression_counts_for_waiting_pulls_where_the_topic_was_given_up_between():
+    async def body(cluster):
+        assert await pulled_anew_behind_a_change_of_mind(cluster) == [TOPIC]
+
+    run(body)
+
+
+def test_a_planted_pull_by_what_was_wanted_before_is_noticed():
+    async def body(cluster):
+        assert await pulled_anew_behind_a_change_of_mind(cluster) == []
+
+    with planted(BY_TESTS["given-up-pulls-go-on"]):
+        run(body)
