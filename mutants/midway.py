@@ -139,4 +139,13 @@ MIDWAY: Final = (
             (" or self._former.get(topic)", ""),
         ),
     ),
+    Mutant(
+        name="begun-behind-the-stop",
+        breaks="What is in the middle as a client stops begins tasks that never end.",
+        source="docs/client.md: stop ends all tasks.",
+        plant=patch(
+            "ledgermq.client.background:Background.spawn",
+            ("if self._has_stopped:", "if False:"),
+        ),
+    ),
 )

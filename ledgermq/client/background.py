@@ -23,12 +23,18 @@ class Background:
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._has_stopped = False
 
     def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
-        """Run ``work()`` as a task that ``stop`` cancels; an error is logged."""
+        """Run ``work()`` as a task that ``stop`` cancels; an error is logged.
+
+        Behind the stop nothing begins: whoever was in the middle gets a task that is cancelled.
+        """
         task = asyncio.create_task(self._guard(work, name), name=name)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        if self._has_stopped:
+            task.cancel()
         return task
 
     def every(
@@ -47,6 +53,7 @@ class Background:
 
     async def stop(self) -> None:
         """Cancel all tasks and wait until they have ended."""
+        self._has_stopped = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -135,3 +135,39 @@ def test_a_planted_queue_that_a_cancelled_seek_leaves_is_noticed():
 
     with planted(BY_TESTS["left-by-a-cancelled-seek"]):
         run(body)
+
+
+async def pull_loops_left_by_a_stop_amid_a_seek(cluster):
+    """Stop while a seek waits for a commit; return whether its pull loop runs on for ever."""
+    await produce(cluster, 4)
+    consumer = consumer_of(cluster, subscribe=False)
+    consumer.assign(QUEUES)
+    async with consumer:
+        await bodies(consumer, 4)
+        held = next(one for one in consumer.assignment.held if one.process_queue.queue == QUEUES[0])
+        await held.turn.acquire()
+        seek = asyncio.create_task(consumer.seek(QUEUES[0], 0))
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.1, held.turn.release)
+        await consumer._instance.stop(consumer=True, drained=lambda: True)
+        await seek
+        await asyncio.sleep(0.05)
+        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("pull-")]
+        for task in left:
+            task.cancel()
+    return len(left)
+
+
+def test_a_stop_amid_a_seek_leaves_no_pull_loop():
+    async def body(cluster):
+        assert await pull_loops_left_by_a_stop_amid_a_seek(cluster) == 0
+
+    run(body)
+
+
+def test_a_planted_task_that_begins_behind_the_stop_is_noticed():
+    async def body(cluster):
+        assert await pull_loops_left_by_a_stop_amid_a_seek(cluster) == 1
+
+    with planted(BY_TESTS["begun-behind-the-stop"]):
+        run(body)
