@@ -148,4 +148,18 @@ MIDWAY: Final = (
             ("if self._has_stopped:", "if False:"),
         ),
     ),
+    Mutant(
+        name="new-queue-taken-for-old",
+        breaks="A group that begins at the end skips what a queue got that is newer than it.",
+        source="docs/client.md (where a group begins).",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._give_up_former",
+            (
+                "if topic not in self._subscriptions:\n"
+                "                self._queues_at_first.pop(topic, None)",
+                "self._queues_at_first.pop(topic, None)\n"
+                "            if topic not in self._subscriptions:",
+            ),
+        ),
+    ),
 )

@@ -403,8 +403,8 @@ class GroupMember(StartStop):
         for topic in sorted(self._former):
             if topic in self._subscriptions or await self.assignment.change(topic, ()):
                 del self._former[topic]
-                self._queues_at_first.pop(topic, None)
                 if topic not in self._subscriptions:
+                    self._queues_at_first.pop(topic, None)
                     # A rebalance that was under way has said since then what blocks it.
                     self.hindrances.forget(topic)
             else:

@@ -205,3 +205,30 @@ def test_a_planted_pull_by_what_was_wanted_before_is_noticed():
 
     with planted(BY_TESTS["given-up-pulls-go-on"]):
         run(body)
+
+
+async def start_in_a_queue_that_is_new(cluster):
+    """Give a topic up and want it again at once; return how a queue made meanwhile counts."""
+    async with consumer_of(cluster, Listener(), orderly=False) as consumer:
+        await consumer.wait_joined(5)
+        cluster.publish(queues=5)
+        await consumer.routes.refresh(TOPIC)
+        consumer.unsubscribe(TOPIC)
+        consumer.subscribe(TOPIC)
+        await consumer._rebalance()
+        return MessageQueue(TOPIC, "group-0", 4) in consumer._queues_at_first[TOPIC]
+
+
+def test_a_queue_that_came_since_the_start_is_new_also_behind_a_change_of_mind():
+    async def body(cluster):
+        assert not await start_in_a_queue_that_is_new(cluster)
+
+    run(body)
+
+
+def test_a_planted_queue_that_counts_as_old_is_noticed():
+    async def body(cluster):
+        assert await start_in_a_queue_that_is_new(cluster)
+
+    with planted(BY_TESTS["new-queue-taken-for-old"]):
+        run(body)
