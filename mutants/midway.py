@@ -162,4 +162,22 @@ MIDWAY: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="joined-for-ever",
+        breaks="Who has joined once has joined each topic that it subscribes to later.",
+        source="docs/client.md: wait_joined waits for this member's share of every topic.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._tell_soon",
+            ("self._joined.clear()", "pass"),
+        ),
+    ),
+    Mutant(
+        name="joined-by-an-older-order",
+        breaks="A rebalance that was under way says of a topic of later that it is joined.",
+        source="docs/client.md: wait_joined waits for this member's share of every topic.",
+        plant=patch(
+            "ledgermq.client.group_member:GroupMember._rebalance",
+            (" and orders == self._orders", ""),
+        ),
+    ),
 )

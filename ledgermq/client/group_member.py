@@ -110,6 +110,8 @@ class GroupMember(StartStop):
         """Subscriptions whose expressions a broker has accepted."""
         self._masters: dict[str, str] = {}
         self._joined = asyncio.Event()
+        self._orders = 0
+        """How often it was said what to consume: a rebalance is of one of these."""
         self._queues_at_first: dict[str, frozenset[MessageQueue]] = {}
         """The queues that a topic had when this consumer looked first: what a later one holds was
         sent since then, and none of it may be skipped."""
@@ -358,6 +360,7 @@ class GroupMember(StartStop):
 
     async def _rebalance(self) -> bool:
         """Bring the assignment in line with the group; returns whether all of it succeeded."""
+        orders = self._orders
         balanced = await self._give_up_former()
         for topic in sorted(self._subscriptions):
             try:
@@ -386,7 +389,7 @@ class GroupMember(StartStop):
             taken = await self.assignment.change(topic, mine)
             self.hindrances.on_share(topic, taken=taken, empty=not mine)
             balanced &= taken
-        if balanced and not self.hindrances:
+        if balanced and not self.hindrances and orders == self._orders:
             self._joined.set()
         return balanced
 
@@ -412,6 +415,8 @@ class GroupMember(StartStop):
         return given_up
 
     def _tell_soon(self) -> None:
+        self._orders += 1
+        self._joined.clear()
         if self._instance.running:
             self._instance.greet_soon()
             self._wanted.set()

@@ -232,3 +232,35 @@ def test_a_planted_queue_that_counts_as_old_is_noticed():
 
     with planted(BY_TESTS["new-queue-taken-for-old"]):
         run(body)
+
+
+async def assigned_once_joined(cluster, order):
+    """Order something while a rebalance is under way; return what is had once it is joined."""
+    cluster.publish(TOPIC, OTHER)
+    async with consumer_of(cluster, Listener(), orderly=False) as consumer:
+        await consumer.wait_joined(5)
+        rebalancing = asyncio.create_task(consumer._rebalance())
+        await asyncio.sleep(0)
+        order(consumer)
+        await consumer.wait_joined(5)
+        await rebalancing
+        return {queue.topic for queue in consumer.assigned_queues} - {"%RETRY%test-group"}
+
+
+def test_who_waits_to_have_joined_waits_for_topics_of_later_too():
+    async def body(cluster):
+        assert await assigned_once_joined(cluster, lambda one: None) == {TOPIC}
+        assert await assigned_once_joined(cluster, lambda one: one.subscribe(OTHER)) == {
+            TOPIC, OTHER,
+        }  # fmt: skip
+
+    run(body)
+
+
+@pytest.mark.parametrize("bug", [BY_TESTS["joined-for-ever"], BY_TESTS["joined-by-an-older-order"]])
+def test_a_planted_member_that_has_joined_without_its_later_topics_is_noticed(bug):
+    async def body(cluster):
+        assert await assigned_once_joined(cluster, lambda one: one.subscribe(OTHER)) == {TOPIC}
+
+    with planted(bug):
+        run(body)
