@@ -339,7 +339,10 @@ class GroupMember(StartStop):
             except RemotingError as error:
                 _log.debug("topic=%s event=no_route error=%s", topic, error)
         for topic in self.routes.representative_topics():
-            await self.routes.refresh(topic)
+            try:
+                await self.routes.refresh(topic)
+            except RemotingError as error:
+                _log.info("topic=%s event=leader_unasked error=%s", topic, error)
 
     async def _rebalance_loop(self) -> None:
         """Rebalance when something changed, and now and then; orders without end wait."""

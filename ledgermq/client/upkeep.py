@@ -3,12 +3,17 @@
 It knows routes and links, and no send.
 """
 
+import logging
 from typing import TYPE_CHECKING, Final
+
+from ledgermq.remoting.protocol.errors import RemotingError
 
 if TYPE_CHECKING:
     from ledgermq.client.instance import ClientInstance
     from ledgermq.client.links import Links
     from ledgermq.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
 
 PROVISIONAL_POLL_MS: Final = 1_000
 """How often the producer polls routes of topics that a send was to create."""
@@ -50,4 +55,7 @@ class Upkeep:
         for topic in self._routes.topics:
             route = self._routes.peek(topic)
             if route is not None and route.provisional:
-                await self._routes.refresh(topic)
+                try:
+                    await self._routes.refresh(topic)
+                except RemotingError as error:  # Nobody may know it; others may exist by now.
+                    _log.debug("topic=%s event=no_route error=%s", topic, error)

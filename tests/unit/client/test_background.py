@@ -1,9 +1,14 @@
 """Periodic work of a client: when it runs, and that nothing wakes up while there is none."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ledgermq.client.background import Background
+from ledgermq.client.errors import NoRoute
+from ledgermq.client.group_member import GroupMember
 from ledgermq.client.links import Link, Links
+from ledgermq.client.upkeep import Upkeep
 from sim.loop import SimLoop
 
 MS = 1_000_000
@@ -98,3 +103,37 @@ def test_what_owes_an_answer_may_stall_when_the_limit_is_over():
     assert several.stall_free_ms(900 * MS, 500) == 0
     assert several.stalled(800 * MS, 500) == []
     assert [link.broker_name for link in several.stalled(801 * MS, 500)] == ["b2"]
+
+
+class Routes:
+    """Routes of three topics; name servers do not tell the one of the first."""
+
+    topics = ("a", "b", "c")
+
+    def __init__(self):
+        self.asked = []
+
+    def peek(self, _topic):
+        return SimpleNamespace(provisional=True)
+
+    def representative_topics(self):
+        return self.topics
+
+    async def refresh(self, topic):
+        self.asked.append(topic)
+        if topic == "a":
+            raise NoRoute("nobody knows it")
+
+
+def test_a_topic_that_nobody_knows_keeps_no_other_from_being_looked_at():
+    routes = Routes()
+    upkeep = Upkeep(SimpleNamespace(routes=routes), None, None, 500)
+    SimLoop(1).run_until_complete(upkeep._poll_provisional())
+    assert routes.asked == ["a", "b", "c"]
+
+
+def test_a_topic_without_a_route_keeps_no_leader_of_others_from_being_seen():
+    routes = Routes()
+    member = SimpleNamespace(routes=routes, _subscriptions={})
+    SimLoop(1).run_until_complete(GroupMember._check_leaders(member))
+    assert routes.asked == ["a", "b", "c"]
