@@ -86,11 +86,12 @@ class PushConsumer(GroupMember):
 
         Topics that do not exist yet are picked up once they do, and name servers that are down
         are asked again: what blocks is logged as a warning, told by `problems`, and raised by
-        `wait_joined`. Errors: ``ValueError`` without any subscription; ``OffsetsUnusable`` when the
-        folder of a broadcasting consumer is another's.
+        `wait_joined`. Errors: ``ValueError`` without any subscription; ``RuntimeError`` the second
+        time; ``OffsetsUnusable`` when the folder of a broadcasting consumer is another's.
         """
         if not self._subscriptions:
             raise ValueError("subscribe to a topic before start()")
+        self._instance.check_new()
         if self.local is None:
             self.subscribe(self._retry_topic, ALL)
         self._join()

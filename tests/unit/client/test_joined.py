@@ -153,3 +153,16 @@ def test_expressions_that_are_meant_are_taken(tags):
 def test_names_that_no_broker_takes_are_wrong_usage(words, capsys):
     assert command_line(["consume", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_second_start_is_refused_and_changes_nothing():
+    async def body(cluster):
+        async with consumer_of(cluster.config()) as consumer:
+            await consumer.wait_joined(5)
+            before = dict(consumer.subscriptions)
+            with pytest.raises(RuntimeError, match="only once"):
+                await consumer.start()
+            assert consumer.subscriptions == before
+            await consumer.wait_joined(0.01)
+
+    run(body)
