@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 from broker.state.consumer_offset import TRANSACTION_CHECK_GROUP
 from broker.transactions.halves import Half, OpenHalves
 from broker.transactions.table import offsets_of_op
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.remoting.protocol.properties import find_property
 from store.layout import HALF_TOPIC_BYTES, OP_TOPIC_BYTES
 from store.origins import group_number, immunity_of, source_number
+from store.results import GetStatus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -122,12 +124,31 @@ def _row_of(message: MessageExt) -> Half:
 
 
 async def _messages(store: Reader, topic: str, first: int, end: int) -> AsyncIterator[MessageExt]:
-    """Return the messages of a queue, a slice in a turn; damaged ones are waited for."""
+    """Return the messages of a queue, a slice in a turn.
+
+    What will be readable later is waited for. What is damaged for good is left out: nobody repairs
+    it in the log of a broker on its own, and no other half could end before this is over.
+    """
     offset = max(first, store.min_offset(topic, 0))
     while offset < end:
         result = store.get(topic, 0, offset, min(SLICE, end - offset), SLICE_BYTES, None)
         for record in result.buffers:
-            yield decode_record(record)
-        is_moved = result.next_offset > offset
-        offset = max(offset, result.next_offset)
+            message = _message_of(topic, record)
+            if message is not None:
+                yield message
+        following = max(offset, result.next_offset)
+        if result.status is GetStatus.LOST:
+            following = offset + 1
+            _log.error("event=lost_amid_a_take_over topic=%s queue_offset=%d", topic, offset)
+        is_moved = following > offset
+        offset = following
         await asyncio.sleep(0 if is_moved else RETRY_S)
+
+
+def _message_of(topic: str, record: memoryview) -> MessageExt | None:
+    """Return the message of a record, None if it cannot be read."""
+    try:
+        return decode_record(record)
+    except RemoteProtocolError as error:
+        _log.error("event=unreadable_amid_a_take_over topic=%s error=%s", topic, error)
+        return None

@@ -22,10 +22,11 @@ from broker.transactions.service import (
 from broker.transactions.table import HalfTable
 from broker.transactions.takeover import HALF_TOPIC, take_over
 from ledgermq.remoting.protocol.message import decode_record
+from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
-from store.results import PutStatus
+from store.results import GetResult, GetStatus, PutStatus
 from tests.unit.broker.transactions import (
     CHECK_MAX,
     INTERVAL_MS,
@@ -486,6 +487,51 @@ def test_of_two_halves_that_a_client_sent_both_stay_open(leader: Replica) -> Non
     table = HalfTable()
     taken_over(leader, table)
     assert [half.offset for half in table.rows] == [1, 2], "RocketMQ stored the first one anew"
+
+
+def taken_over_in_spite_of(replica: Replica, offset: int, lost: Any) -> list[int]:
+    """Take over where the half at ``offset`` cannot be had; return which ones are open."""
+    reader: Any = replica.world.store.reader
+    record = reader.get(HALF_TOPIC, 0, offset, 1, 1, None).buffers[0]
+
+    class Reader:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(reader, name)
+
+        def get(self, topic: str, queue_id: int, first: int, count: int, *rest: Any) -> Any:
+            if (topic, first) == (HALF_TOPIC, offset):
+                return lost(record)
+            until = offset if topic == HALF_TOPIC and first < offset else first + count
+            return reader.get(topic, queue_id, first, min(count, until - first), *rest)
+
+    async def run() -> None:
+        async with timeout(5):
+            await take_over(table, Reader(), ConsumerOffsetTable())  # type: ignore[arg-type]
+
+    table = HalfTable()
+    asyncio.run(run())
+    assert table.end == 3, "it is over, for good"
+    return [half.offset for half in table.rows]
+
+
+def test_a_half_that_is_lost_does_not_hold_up_the_others(leader: Replica) -> None:
+    """Nobody repairs it in the log of a broker on its own, and a take-over that waits never ends:
+    no producer is asked then, and each end of a transaction is refused."""
+    for number in range(3):
+        leader.send(b"%d" % number)
+    lost = GetResult(GetStatus.LOST, 1, 0, 3, [], 0, 0)
+    assert taken_over_in_spite_of(leader, 1, lambda _record: lost) == [0, 2]
+
+
+def test_a_half_that_cannot_be_read_does_not_hold_up_the_others(leader: Replica) -> None:
+    for number in range(3):
+        leader.send(b"%d" % number)
+
+    def unreadable(record: memoryview) -> GetResult:
+        cut = record[:-1]  # it is shorter than it says
+        return GetResult(GetStatus.FOUND, 2, 0, 3, [cut], 1, len(cut))
+
+    assert taken_over_in_spite_of(leader, 1, unreadable) == [0, 2]
 
 
 def test_what_rocketmq_has_done_with_is_closed(leader: Replica) -> None:
