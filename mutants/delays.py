@@ -34,6 +34,16 @@ DELAYS: Final = (
         ),
     ),
     Mutant(
+        name="passed-over-again-when-late",
+        breaks="Where the record that passes over a delayed message is late, all that is delivered"
+        " behind that is delivered once more.",
+        source="A broker on its own whose disk is slow to sync answers FLUSH_TIMEOUT.",
+        plant=patch(
+            "broker.delays.service:DelayedDelivery._on_passed_over",
+            (" or status in LATE", " or status.outcome_unknown"),
+        ),
+    ),
+    Mutant(
         name="progress-ahead-of-the-log",
         breaks="A lone broker that lost the end of its log believes what it had delivered there.",
         source="RocketMQ's tables outlive such a log; a message that waits would never come.",

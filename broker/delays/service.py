@@ -26,6 +26,7 @@ from ledgermq.runtime.tasks import report_serving_failure
 from store.layout import SCHEDULE_TOPIC_BYTES, CorruptRecord
 from store.origins import delivered
 from store.results import PutStatus
+from store.write.uncommitted import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -282,8 +283,10 @@ class DelayedDelivery(LeaderService):
         if agenda is not self._agenda:
             return
         self._end_one(0)
-        # What came behind it moves the level on as well: nothing of it is delivered again.
-        if status is not PutStatus.OK and not status.outcome_unknown:
+        # What came behind it moves the level on as well: nothing of it is delivered again. One that
+        # is late is in the log, and what was put behind it is on its way.
+        is_appended = status is PutStatus.UNKNOWN or status in LATE
+        if status is not PutStatus.OK and not is_appended:
             self._go_back(level, offset)
 
     def _go_back(self, level: Level, offset: int) -> None:

@@ -436,6 +436,24 @@ def test_a_message_that_says_nothing_is_passed_over_on_all_replicas(leader: Repl
     assert leader.records[-2].sys_flag & FLAG_NOT_INDEXED, "a state record"
 
 
+def check_what_is_passed_over_late_is_waited_for(leader: Replica) -> None:
+    """A broker on its own says FLUSH_TIMEOUT of a record that its disk is slow to sync."""
+    leader.world.store._commit_log._late_status = PutStatus.FLUSH_TIMEOUT
+    raw = message(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x011")
+    leader.world.store.writer.put(raw, lambda *_: None)
+    leader.send(1, 1)
+    leader.commit()
+    leader.world.clock.now += 1_000
+    leader.settle(commit=False)
+    for _ in range(2):
+        leader.world.store._commit_log.expire(leader.world.clock.now)
+        leader.world.clock.now += 10_000
+    leader.wait(1_000)
+    leader.commit()
+    leader.wait(1_000)
+    assert leader.copies == [(1, 1), (1, 2)], "each once"
+
+
 def test_a_half_of_a_transaction_leaves_no_trace_in_its_copy() -> None:
     replica = Replica()
     replica.world.node.lead()
@@ -544,6 +562,7 @@ CHECKS: list[tuple[Mutant, Callable[[Replica], None]]] = [
     (ALL["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
     (ALL["delayed-bytes-unbounded"], check_so_many_bytes_are_on_their_way),
     (ALL["delivery-told-too-early"], check_what_waits_long_is_waited_for),
+    (ALL["passed-over-again-when-late"], check_what_is_passed_over_late_is_waited_for),
     (ALL["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
 ]
 each_rule = pytest.mark.parametrize(("bug", "check"), CHECKS, ids=[bug.name for bug, _ in CHECKS])
