@@ -313,6 +313,6 @@ def _dead_group(topic: str) -> str:
 def _creation_failure(status: PutStatus) -> Answer:
     """Return the answer to a send whose topic could not be made: the message was not stored."""
     code, remark = PUT_ANSWERS[status]
-    if status.outcome_unknown:
+    if status.outcome_unknown or status.is_stored:  # the topic may be there soon, no message is
         return ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: topic not created"
     return code, remark

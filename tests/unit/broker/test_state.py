@@ -167,7 +167,14 @@ def test_sends_to_one_missing_topic_share_a_proposal_and_wait_for_the_routes() -
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(PutStatus.NOT_LEADER, 14), (PutStatus.FULL, 2), (PutStatus.UNKNOWN, 14)],
+    [
+        (PutStatus.NOT_LEADER, 14),
+        (PutStatus.FULL, 2),
+        (PutStatus.UNKNOWN, 14),
+        # Of a message 10 and 12 say that it is stored.
+        (PutStatus.FLUSH_TIMEOUT, 14),
+        (PutStatus.SLAVE_TIMEOUT, 14),
+    ],
 )
 def test_a_topic_that_cannot_be_created_refuses_its_sends_definitely(
     status: PutStatus, code: int
