@@ -117,7 +117,9 @@ class OffsetCleaner(LeaderService):
         for key, queue_ids in self._found.items():
             before = set(self._found_before.get(key, ()))
             ids = [queue_id for queue_id in queue_ids if queue_id in before]
-            if ids:
+            # A long walk found it some time ago: it may be somebody's by now.
+            topic, _, group = key.rpartition("@")
+            if ids and (ids := self._useless(topic, group, ids)):
                 gone[key] = ids
         if gone:
             _log.info("event=offsets_without_a_reader keys=%d action=remove", len(gone))

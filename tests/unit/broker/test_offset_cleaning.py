@@ -100,6 +100,25 @@ def test_a_group_that_is_just_being_created_keeps_its_offset(bench: Bench) -> No
     assert bench.tables.offsets.query("new", "T", 0) == 1
 
 
+def left_of_who_comes_back() -> list[str]:
+    """What is left of a group that is there again before the second walk over much has ended."""
+    bench = Bench()
+    bench.put({"T@back": {0: 1}})
+    bench.put({f"gone{number}@g": {0: 1} for number in range(6_000)})
+    for _ in range(4):  # one walk, and in the next one the offset is found again
+        bench.cleaner.tick()
+    bench.apply(StateKind.GROUP, GroupChange(SubscriptionGroupConfig(group_name="back"), 1))
+    bench.put({"T@back": {0: 7}})
+    bench.walk(8)
+    return [key for key in bench.tables.offsets.applied_keys() if key.startswith("T@")]
+
+
+def test_a_group_that_is_back_before_a_walk_has_ended_keeps_its_offset() -> None:
+    assert left_of_who_comes_back() == ["T@back"]
+    with planted(BY_TESTS["offsets-removed-as-they-were-found"]):
+        assert left_of_who_comes_back() == []
+
+
 def left_of_a_directory() -> list[str]:
     """What is left of the offsets that a broker on its own begins with, and of one of later."""
     bench = Bench()
