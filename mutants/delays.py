@@ -34,6 +34,16 @@ DELAYS: Final = (
         ),
     ),
     Mutant(
+        name="next-look-by-the-wrong-clock",
+        breaks="A level of delay whose first message a wrong clock stamped is not looked at before"
+        " that time, though the clock was put right long ago.",
+        source="Stamps that a majority puts right fall by a day or more, and the leader stays.",
+        plant=patch(
+            "broker.delays.agenda:Level.is_due",
+            ("due_ms > now_ms + delay_ms", "False"),
+        ),
+    ),
+    Mutant(
         name="passed-over-again-when-late",
         breaks="Where the record that passes over a delayed message is late, all that is delivered"
         " behind that is delivered once more.",

@@ -35,6 +35,16 @@ class Level:
         self._doubted_ms: int | None = None
         """When messages are delivered whose time cannot be true."""
 
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether to look at it now.
+
+        That is later than it can be where the clock has been put right since it was noted.
+        """
+        due_ms, delay_ms = self.due_ms, self._delay_ms
+        if due_ms is None:
+            return False
+        return due_ms <= now_ms or (delay_ms is not None and due_ms > now_ms + delay_ms)
+
     def ready(self, times_ms: Sequence[int], now_ms: int) -> int:
         """Return how many of the next messages are due, and note when to look again.
 
@@ -75,11 +85,7 @@ class Agenda:
         levels = list(self.levels.values())
         self._first += 1
         at = self._first % len(levels) if levels else 0
-        return [
-            level
-            for level in levels[at:] + levels[:at]
-            if level.due_ms is not None and level.due_ms <= now_ms
-        ]
+        return [level for level in levels[at:] + levels[:at] if level.is_due(now_ms)]
 
     def wait_ms(self, now_ms: int) -> int | None:
         """Return how long nothing is due, None while nothing waits at all."""

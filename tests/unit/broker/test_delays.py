@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 LEVEL_MAX = 18
 DELAYS_MS = (1_000, 5_000, 10_000)
+DAY_MS = 24 * 3_600_000
 RECORDED = (
     b"REAL_TOPIC\x01fx_delay_d4uel\x02KEYS\x01d\x02UNIQ_KEY\x01FD0000000000000000000000000000024319"
     b"5FFD2B27672ADB2F0000\x02CLUSTER\x01FixtureCluster\x02DELAY\x012\x02WAIT\x01true\x02TAGS\x01T"
@@ -60,6 +61,16 @@ class FakeTimer:
 
     def cancel(self) -> None:
         self.due_ms = None
+
+
+class Majority:
+    """What the others say of the time."""
+
+    def __init__(self) -> None:
+        self.says_ms: int | None = None
+
+    def correction_ms(self) -> int | None:
+        return self.says_ms
 
 
 class Replica:
@@ -436,6 +447,21 @@ def test_a_message_that_says_nothing_is_passed_over_on_all_replicas(leader: Repl
     assert leader.records[-2].sys_flag & FLAG_NOT_INDEXED, "a state record"
 
 
+def check_a_clock_that_is_put_right_delays_nothing_for_long(leader: Replica) -> None:
+    """The leader goes on to lead; what it knew of the next time to look was by the wrong clock."""
+    log, majority = leader.world.store._commit_log, Majority()
+    leader.world.store.writer.compare_clocks(majority)
+    leader.send(2)
+    leader.commit()
+    leader.settle()
+    majority.says_ms = -3 * DAY_MS
+    log.expire(leader.world.clock.now)
+    leader.send(2)
+    leader.commit()
+    leader.wait(WAIT_MS_MAX + DELAYS_MS[1])
+    assert leader.copies == [(2, 0), (2, 1)]
+
+
 def check_what_is_passed_over_late_is_waited_for(leader: Replica) -> None:
     """A broker on its own says FLUSH_TIMEOUT of a record that its disk is slow to sync."""
     leader.world.store._commit_log._late_status = PutStatus.FLUSH_TIMEOUT
@@ -562,6 +588,7 @@ CHECKS: list[tuple[Mutant, Callable[[Replica], None]]] = [
     (ALL["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
     (ALL["delayed-bytes-unbounded"], check_so_many_bytes_are_on_their_way),
     (ALL["delivery-told-too-early"], check_what_waits_long_is_waited_for),
+    (ALL["next-look-by-the-wrong-clock"], check_a_clock_that_is_put_right_delays_nothing_for_long),
     (ALL["passed-over-again-when-late"], check_what_is_passed_over_late_is_waited_for),
     (ALL["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
 ]
