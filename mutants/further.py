@@ -141,7 +141,7 @@ FURTHER: Final = (
         source="RocketMQ TransactionalMessageServiceImpl.check: transactionTimeout.",
         plant=patch(
             "broker.transactions.service:Transactions._is_due",
-            ("now_ms - half.stored_ms >= wait_ms", "now_ms - half.stored_ms >= wait_ms // 8"),
+            ("now_ms - since_ms >= wait_ms", "now_ms - since_ms >= wait_ms // 8"),
         ),
     ),
     Mutant(

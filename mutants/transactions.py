@@ -40,6 +40,25 @@ TRANSACTIONS: Final = (
         ),
     ),
     Mutant(
+        name="next-pass-by-the-wrong-clock",
+        breaks="Nobody is asked how a half ends before the time that a wrong clock has set, though"
+        " it was put right long ago.",
+        source="Stamps that a majority puts right fall by a day or more, and the leader stays.",
+        plant=patch(
+            "broker.transactions.service:Transactions._run",
+            ("min(self._next_ms, now_ms + self._settings.interval_ms)", "self._next_ms"),
+        ),
+    ),
+    Mutant(
+        name="half-of-a-wrong-clock-left-alone",
+        breaks="A half that a wrong clock has stamped is asked for when that time has come.",
+        source="Stamps that a majority puts right fall by a day or more, and the leader stays.",
+        plant=patch(
+            "broker.transactions.service:Transactions._is_due",
+            ("half.stored_ms if half.stored_ms <= now_ms else self._since_ms", "half.stored_ms"),
+        ),
+    ),
+    Mutant(
         name="end-forgotten-before-it-is-applied",
         breaks="A commit that is answered before dispatch comes to it counts as over, and the half"
         " as open: the next one is taken as well.",

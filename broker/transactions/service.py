@@ -138,6 +138,8 @@ class Transactions(LeaderService):
         self._pass: _Pass | None = None
         self._next_ms = 0
         """When the next pass begins."""
+        self._seen_ms = self._since_ms = 0
+        """The last look at the time, and when this term began or the clock was put right since."""
         self.save: Callable[[], Awaitable[None]] = _nothing
         """Writes the tables to disk."""
         self.taken_over_before = 0
@@ -196,7 +198,7 @@ class Transactions(LeaderService):
         self._is_idle = True
         self._to_ask.clear()
         self._slow.clear()
-        now_ms = self._store.schedule.now_ms()
+        now_ms = self._seen_ms = self._since_ms = self._store.schedule.now_ms()
         self._next_ms = now_ms + self._settings.interval_ms
         if self.table.rows:
             self._begin(asks=False)
@@ -257,6 +259,10 @@ class Transactions(LeaderService):
 
     def _run(self) -> None:
         now_ms = self._store.schedule.now_ms()
+        if now_ms < self._seen_ms:  # the clock was put right
+            self._since_ms = now_ms
+            self._next_ms = min(self._next_ms, now_ms + self._settings.interval_ms)
+        self._seen_ms = now_ms
         if self._slow:
             self._retry(now_ms)
         room = self._ask(TURN_MAX, READ_BYTES_MAX)
@@ -322,7 +328,9 @@ class Transactions(LeaderService):
         wait_ms = self._settings.timeout_ms
         if half.immunity_s != NO_IMMUNITY:
             wait_ms = min(half.immunity_s * 1_000, max(wait_ms, IMMUNITY_MS_MAX))
-        return now_ms - half.stored_ms >= wait_ms and not self.endings.is_under_way(half)
+        # One that is stored later than now was stamped by a clock that was wrong.
+        since_ms = half.stored_ms if half.stored_ms <= now_ms else self._since_ms
+        return now_ms - since_ms >= wait_ms and not self.endings.is_under_way(half)
 
     def _close(self, half: Half, first: int) -> bool:
         """Put the op message of a half that has its end, or can get none any more."""

@@ -40,6 +40,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+class Majority:
+    """What the others say of the time."""
+
+    says_ms: int | None = None
+
+    def correction_ms(self) -> int | None:
+        return self.says_ms
+
+
 @pytest.fixture
 def leader() -> Replica:
     replica = Replica().begin()
@@ -108,6 +117,36 @@ def test_no_half_is_left_alone_for_ever(timeout_ms: int, longest_ms: int) -> Non
 def test_a_half_that_is_left_alone_for_months_is_found_here() -> None:
     with planted(BY_TESTS["left-alone-for-months"]), pytest.raises(AssertionError):
         test_no_half_is_left_alone_for_ever(6_000, 3_600_000)
+
+
+def asked_once_the_clock_is_right() -> tuple[int, int]:
+    """Return how many questions there are within the time-out of a half, and within an interval.
+
+    Two halves: one has the wrong time, three days ahead, the other one the right time.
+    """
+    leader = Replica().begin()
+    leader.lead()
+    connection = leader.connect()
+    store, majority = leader.world.store, Majority()
+    store.writer.compare_clocks(majority)
+    leader.send()
+    leader.settle()
+    majority.says_ms = -3 * 24 * 3_600_000
+    store._commit_log.expire(leader.world.clock.now)
+    leader.send()
+    leader.wait(TIMEOUT_MS - 1)
+    early = len(connection.sent)
+    leader.wait(3 * INTERVAL_MS)
+    return early, len({one.ext_fields["tranStateTableOffset"] for one in connection.sent})
+
+
+def test_a_clock_that_is_put_right_leaves_no_half_alone() -> None:
+    """The leader goes on to lead; what it knew of the next pass was by the wrong clock."""
+    assert asked_once_the_clock_is_right() == (0, 2)
+    with planted(BY_TESTS["next-pass-by-the-wrong-clock"]):
+        assert asked_once_the_clock_is_right() == (0, 0)
+    with planted(BY_TESTS["half-of-a-wrong-clock-left-alone"]):
+        assert asked_once_the_clock_is_right() == (0, 1)
 
 
 def parked(leader: Replica) -> None:
