@@ -178,7 +178,7 @@ LAPSES: Final = (
         breaks="One signed request forgets all nonces that count no more, however many.",
         source="Work is bounded for each request: 65,536 of them took up to 40 ms of one turn.",
         plant=patch(
-            "ledgermq.remoting.protocol.signing:Nonces.use",
+            "ledgermq.remoting.protocol.signing:_forget",
             ("islice(until_ms.items(), FORGOTTEN_PER_USE)", "until_ms.items()"),
         ),
     ),

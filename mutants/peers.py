@@ -13,7 +13,17 @@ PEERS: Final = (
         source="Replay of an administrative request within its time.",
         plant=patch(
             "ledgermq.remoting.protocol.signing:Nonces.use",
-            ("if nonce in until_ms:", "if False:"),
+            ("if nonce in until_ms or nonce in self._ahead_ms:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="nonce-forgotten-as-the-clock-falls",
+        breaks="Where a clock is put back, what was signed before counts again, once the time of"
+        " that has come again.",
+        source="Replay of an administrative request that was heard before the clock was put back.",
+        plant=patch(
+            "ledgermq.remoting.protocol.signing:Nonces.use",
+            ("self._ahead_ms |= until_ms", "pass"),
         ),
     ),
     Mutant(

@@ -199,23 +199,35 @@ class Nonces:
     def __init__(self, count_max: int = SIGN_NONCES_MAX) -> None:
         self._count_max = count_max
         self._until_ms: dict[str, int] = {}
+        self._ahead_ms: dict[str, int] = {}
+        """Those from before the clock was put back: their requests count again at their time."""
 
     def use(self, nonce: str, now_ms: int) -> None:
         """Remember one that was not used. Errors: `BadSignature`."""
         until_ms = self._until_ms
-        # They go in the order in which they came. Taken in one pass: whoever looks for the first
-        # one again and again passes over all that are gone. What is left over goes later.
-        oldest = islice(until_ms.items(), FORGOTTEN_PER_USE)
-        for one, _ in list(takewhile(lambda row: row[1] <= now_ms, oldest)):
-            del until_ms[one]
-        if nonce in until_ms:
+        if until_ms and next(reversed(until_ms.values())) > now_ms + 4 * SIGN_WINDOW_MS:
+            # They would keep all that comes now from being forgotten before they are.
+            self._ahead_ms |= until_ms
+            until_ms = self._until_ms = {}
+        _forget(until_ms, now_ms)
+        _forget(self._ahead_ms, now_ms)
+        if nonce in until_ms or nonce in self._ahead_ms:
             raise BadSignature("the request was sent before: its signature is used up")
-        if len(until_ms) >= self._count_max:
+        if len(self) >= self._count_max:
             raise BadSignature("too many signed requests in so short a time; try again later")
         until_ms[nonce] = now_ms + 2 * SIGN_WINDOW_MS
 
     def __len__(self) -> int:
-        return len(self._until_ms)
+        return len(self._until_ms) + len(self._ahead_ms)
+
+
+def _forget(until_ms: dict[str, int], now_ms: int) -> None:
+    """Forget some of those whose time is over."""
+    # They go in the order in which they came. Taken in one pass: whoever looks for the first one
+    # again and again passes over all that are gone. What is left over goes later.
+    oldest = islice(until_ms.items(), FORGOTTEN_PER_USE)
+    for one, _ in list(takewhile(lambda row: row[1] <= now_ms, oldest)):
+        del until_ms[one]
 
 
 class Trust:

@@ -167,6 +167,9 @@ def test_it_counts_only_with_whom_it_names():
             verify(signed(audience=audience, nonce="x"), trust, now_ms=NOW, audience="g/n0")
 
 
+DAY_MS = 24 * 3_600_000
+
+
 def test_nonces_are_bounded_and_forgotten_in_time():
     nonces = Nonces(2)
     nonces.use("a", 0)
@@ -175,6 +178,27 @@ def test_nonces_are_bounded_and_forgotten_in_time():
         nonces.use("c", 2 * SIGN_WINDOW_MS - 1)
     nonces.use("c", 2 * SIGN_WINDOW_MS)
     assert len(nonces) == 2
+
+
+def used_again_behind_a_clock_that_was_put_back() -> bool:
+    """Return whether one is used twice; the clock is a day ahead, and put right in between."""
+    nonces = Nonces(10)
+    for number in range(3):
+        nonces.use(f"ahead {number}", DAY_MS + number)
+    for number in range(100):
+        nonces.use(str(number), number * SIGN_WINDOW_MS)
+    try:
+        nonces.use("ahead 1", DAY_MS)
+    except BadSignature:
+        return False
+    return True
+
+
+def test_a_clock_that_was_put_back_keeps_no_nonce_for_long():
+    """Nothing was forgotten before the wrong time had come, and signed requests were refused."""
+    assert not used_again_behind_a_clock_that_was_put_back()
+    with planted(BY_TESTS["nonce-forgotten-as-the-clock-falls"]):
+        assert used_again_behind_a_clock_that_was_put_back()
 
 
 def left_after_a_pause() -> int:
