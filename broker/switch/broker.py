@@ -124,11 +124,11 @@ class SwitchingBroker:
     async def stop(self) -> None:
         """Go down cleanly.
 
-        A role that ends just now is let end: cut short, it would leave its directory unclean.
+        A role that ends just now is let end: cut short, it would leave its directory unclean. None
+        begins to end while the tasks are being cancelled, either.
         """
         async with self._ending:
-            pass
-        await self._tasks.stop()
+            await self._tasks.stop()
         await self._waiting.close()
         await self._end_role("the broker stops")
         await self._client.close()

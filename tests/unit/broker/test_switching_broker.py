@@ -150,29 +150,58 @@ def test_a_master_gives_way_to_an_older_log_only_while_it_has_nothing(tmp_path):
         asked_to_give_way(tmp_path, 0)
 
 
+class Role:
+    """A broker of one role."""
+
+    mode = None
+
+    def __init__(self) -> None:
+        self.parts, self.ended = ["the log"], []
+
+    async def stop(self) -> None:
+        """End what has not begun to end: a second call takes up nothing."""
+        while self.parts:
+            part = self.parts.pop()
+            await asyncio.sleep(0.05)
+            self.ended.append(part)
+
+
 def test_a_stop_lets_a_role_end_that_ends_just_now(tmp_path):
     """Cut short, it would neither sync its log nor leave its directory clean."""
 
     async def run() -> list[str]:
-        broker, ended = broker_in(tmp_path), []
-
-        class Role:
-            mode = None
-
-            def __init__(self) -> None:
-                self.parts = ["the log"]
-
-            async def stop(self) -> None:
-                """End what has not begun to end: a second call takes up nothing."""
-                while self.parts:
-                    part = self.parts.pop()
-                    await asyncio.sleep(0.05)
-                    ended.append(part)
-
-        broker.running = Role()
+        broker, role = broker_in(tmp_path), Role()
+        broker.running = role
         broker._tasks.spawn("role of this broker", broker._end_role("there is another master"))
         await asyncio.sleep(0)
         await broker.stop()
-        return ended
+        return role.ended
+
+    assert asyncio.run(run()) == ["the log"]
+
+
+def test_no_role_begins_to_end_while_tasks_are_cancelled(tmp_path):
+    """They are cancelled one by one, and a controller may answer one that is not yet."""
+
+    async def run() -> list[str]:
+        broker, role, answered = broker_in(tmp_path), Role(), asyncio.Event()
+        broker.running = role
+
+        async def live() -> None:
+            await answered.wait()
+            await broker._end_role("there is another master")
+
+        async def keep() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                answered.set()
+                await asyncio.sleep(0.01)
+
+        broker._tasks.spawn("role of this broker", live())
+        broker._tasks.spawn("in-sync set", keep())
+        await asyncio.sleep(0)
+        await broker.stop()
+        return role.ended
 
     assert asyncio.run(run()) == ["the log"]
