@@ -34,6 +34,16 @@ DELAYS: Final = (
         ),
     ),
     Mutant(
+        name="delayed-left-aside-for-a-unit",
+        breaks="A broker on its own never delivers a sound delayed message, since the unit that"
+        " names it is damaged.",
+        source="As `store.read.reader.Reader._judge` tells pulls: the log makes a unit good.",
+        plant=patch(
+            "broker.delays.service:DelayedDelivery._on_damaged",
+            ("self._is_repaired or status is not GetStatus.LOST", "self._is_repaired"),
+        ),
+    ),
+    Mutant(
         name="next-look-by-the-wrong-clock",
         breaks="A level of delay whose first message a wrong clock stamped is not looked at before"
         " that time, though the clock was put right long ago.",

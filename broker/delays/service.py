@@ -25,7 +25,7 @@ from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import report_serving_failure
 from store.layout import SCHEDULE_TOPIC_BYTES, CorruptRecord
 from store.origins import delivered
-from store.results import PutStatus
+from store.results import GetStatus, PutStatus
 from store.write.uncommitted import LATE
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class DelayedDelivery(LeaderService):
         if level.next_offset == first + ready:
             level.due_ms = next_look_ms
         elif level.next_offset == first:
-            self._on_damaged(level)
+            self._on_damaged(level, result.status)
         return count
 
     def _skip_removed(self, level: Level) -> None:
@@ -299,9 +299,12 @@ class DelayedDelivery(LeaderService):
         self._is_resting = True
         self._alarm.set(wait_ms)
 
-    def _on_damaged(self, level: Level) -> None:
-        """The next message cannot be read on this disk; what comes from a replica is waited for."""
-        if self._is_repaired:
+    def _on_damaged(self, level: Level, status: GetStatus) -> None:
+        """The next message cannot be read on this disk.
+
+        What comes from a replica is waited for, and so is a unit that the log makes good.
+        """
+        if self._is_repaired or status is not GetStatus.LOST:
             self._rest(DAMAGED_RETRY_MS)
         else:
             self._pass_over(level, level.next_offset, "it is damaged")

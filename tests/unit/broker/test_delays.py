@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,7 @@ from mutants.patches import ALL
 from mutants.planting import planted
 from store.layout import FLAG_NOT_INDEXED, SCHEDULE_TOPIC_BYTES
 from store.origins import DELIVERED, maybe_said, maybe_said_by, origin_of
-from store.results import PutStatus
+from store.results import GetResult, GetStatus, PutStatus
 from tests.unit.store.fakes import REFUSALS, World, message
 
 if TYPE_CHECKING:
@@ -447,6 +448,34 @@ def test_a_message_that_says_nothing_is_passed_over_on_all_replicas(leader: Repl
     assert leader.records[-2].sys_flag & FLAG_NOT_INDEXED, "a state record"
 
 
+def check_a_sound_message_is_not_left_aside(leader: Replica) -> None:
+    """On a broker on its own, the unit that names it may be damaged: the log makes that good."""
+    leader.service._is_repaired = False
+    reader, status = leader.world.store.reader, GetStatus.DAMAGED
+
+    class Reader:
+        def get(self, topic: str, queue_id: int, offset: int, *rest: Any) -> GetResult:
+            if offset == 1 and status is not GetStatus.FOUND:
+                return GetResult(status, offset, 0, 3, [], 0, 0)
+            return reader.get(topic, queue_id, offset, 1, *rest[1:])
+
+    leader.service._store = SimpleNamespace(
+        schedule=leader.world.store.schedule, writer=leader.world.store.writer, reader=Reader()
+    )  # type: ignore[assignment]
+    leader.send(1, 1, 1)
+    leader.commit()
+    leader.wait(DELAYS_MS[0])
+    assert leader.copies == [(1, 0)]
+    status = GetStatus.FOUND
+    leader.wait(DAMAGED_RETRY_MS)
+    assert leader.copies == [(1, 0), (1, 1), (1, 2)]
+    status = GetStatus.LOST
+    leader.service.start(9)
+    leader.service._agenda.levels[0].next_offset = 1  # type: ignore[union-attr]
+    leader.settle()
+    assert leader.copies[3:] == [(1, 2)], "what is lost for good holds nothing up"
+
+
 def check_a_clock_that_is_put_right_delays_nothing_for_long(leader: Replica) -> None:
     """The leader goes on to lead; what it knew of the next time to look was by the wrong clock."""
     log, majority = leader.world.store._commit_log, Majority()
@@ -588,6 +617,7 @@ CHECKS: list[tuple[Mutant, Callable[[Replica], None]]] = [
     (ALL["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
     (ALL["delayed-bytes-unbounded"], check_so_many_bytes_are_on_their_way),
     (ALL["delivery-told-too-early"], check_what_waits_long_is_waited_for),
+    (ALL["delayed-left-aside-for-a-unit"], check_a_sound_message_is_not_left_aside),
     (ALL["next-look-by-the-wrong-clock"], check_a_clock_that_is_put_right_delays_nothing_for_long),
     (ALL["passed-over-again-when-late"], check_what_is_passed_over_late_is_waited_for),
     (ALL["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
