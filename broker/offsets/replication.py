@@ -13,6 +13,7 @@ from broker.leader.service import LeaderService
 from broker.state.kinds import StateKind
 from ledgermq.runtime.cancel import timeout
 from store.results import PutStatus
+from store.write.uncommitted import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,6 @@ class OffsetReplicator(LeaderService):
     def _settled(self, payload: bytes, status: PutStatus) -> None:
         # An unknown outcome means that the leadership is gone, and the pending offsets with it.
         # All else is put again. A leader that hands over refuses as if it were none, and goes on
-        # to lead if the hand-over fails.
+        # to lead if the hand-over fails. What is late is in the log, and comes as a rule.
         if status not in (PutStatus.OK, PutStatus.UNKNOWN):
-            self._offsets.give_back(payload, may_come=status.outcome_unknown)
+            self._offsets.give_back(payload, may_come=status in LATE)

@@ -13,6 +13,7 @@ from broker.state.consumer_offset import OFFSET_MAX, ConsumerOffsetTable
 from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import PutStatus
+from store.write.uncommitted import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,8 +180,8 @@ def test_a_refused_proposal_is_due_again(table: ConsumerOffsetTable) -> None:
     assert table.take_proposals() == [b'{"T@g":{"0":5}}']
 
 
-def due_after(table: ConsumerOffsetTable, status: PutStatus) -> list[bytes]:
-    """Propose an offset, end that so, and return what is proposed next."""
+def end_a_proposal(table: ConsumerOffsetTable, status: PutStatus) -> None:
+    """Propose an offset, and end that so."""
     settled: list[Callable[[PutStatus], None]] = []
     log = SimpleNamespace(
         writable=True, propose_state=lambda _kind, _payload, done: settled.append(done)
@@ -190,6 +191,11 @@ def due_after(table: ConsumerOffsetTable, status: PutStatus) -> list[bytes]:
     replicator.tick()
     (done,) = settled
     done(status)
+
+
+def due_after(table: ConsumerOffsetTable, status: PutStatus) -> list[bytes]:
+    """Propose an offset, end that so, and return what is proposed next."""
+    end_a_proposal(table, status)
     return table.take_proposals()
 
 
@@ -204,6 +210,13 @@ def test_what_was_not_put_is_due_again_as_long_as_its_leader_leads(
     table.drop_pending()
     table.give_back(b'{"T@g":{"0":5}}')
     assert table.take_proposals() == []
+
+
+@pytest.mark.parametrize("status", sorted(LATE, key=str))
+def test_what_is_late_goes_with_its_group(table: ConsumerOffsetTable, status: PutStatus) -> None:
+    """A broker on its own says FLUSH_TIMEOUT of what its disk is slow to sync, and it comes."""
+    end_a_proposal(table, status)
+    assert table.withdraw("g") == {"T@g": [0]}
 
 
 def test_planted_loss_in_a_hand_over_that_fails_is_found(table: ConsumerOffsetTable) -> None:
