@@ -259,6 +259,8 @@ class ConsumerRegistry:
             map(len, msgspec.structs.astuple(traits))
         )
         if not self._weigh(group, client, weight):
+            if known is not None:
+                known.last_seen_ms = client.last_seen_ms  # it is one, and was heard of
             return False
         self._groups[name] = group
         group.traits = traits

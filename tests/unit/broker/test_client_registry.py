@@ -103,6 +103,21 @@ def test_silent_members_expire() -> None:
     assert registry.client_ids("g") == ["c"]
 
 
+def test_a_member_is_heard_of_where_its_address_has_no_room_left() -> None:
+    """What a group subscribes to is charged to the address that was heard of last."""
+    room = FairShare(CLIENTS_BYTES_MAX)
+    registry = ConsumerRegistry(room)
+    for now_ms in (0, EXPIRY_MS):
+        for number, holder in ((1, "full"), (2, "other")):
+            one = client(number, now_ms=now_ms)
+            one.holder = holder
+            registry.register("g", TRAITS, one, [Subscription("T")])
+        if not now_ms:
+            room.take("full", CLIENTS_BYTES_MAX // 4)
+            assert not room.fits("full")
+    assert registry.expire(EXPIRY_MS + 1) == []
+
+
 def members_after_two_minutes_of_heartbeats() -> list[str]:
     consumers, producers = ConsumerRegistry(), ProducerRegistry()
     for now_ms in range(0, EXPIRY_MS + 1, EXPIRY_MS // 4):
