@@ -233,7 +233,7 @@ PACED: Final = (
         breaks="A master stands still while its disk reads what a slave lacks.",
         source="docs/performance.md, what sends notice of a slave that catches up.",
         plant=patch(
-            "store.ha.master:SlaveLink.push",
+            "store.ha.master:SlaveLink._send_some",
             ("if not self._paused and self._waits_for_disk():", "if False:"),
         ),
     ),
@@ -242,7 +242,7 @@ PACED: Final = (
         breaks="A slave that catches up gets nothing while others follow a log that grows fast.",
         source="A share that is spent by those who are not held to it.",
         plant=patch(
-            "store.ha.master:SlaveLink.push",
+            "store.ha.master:SlaveLink._send_some",
             ("if self._next < self._log.own_position:", "if True:"),
         ),
     ),

@@ -72,7 +72,7 @@ STREAMS: Final = (
         breaks="A slave that was sent its share of a turn gets the rest when a message comes.",
         source="docs/replication.md: who catches up goes on by itself.",
         plant=patch(
-            "store.ha.master:SlaveLink.push",
+            "store.ha.master:SlaveLink._send_some",
             (
                 "    if sent >= PUSH_BYTES_MAX and not self._scheduled:\n",
                 "    if sent >= 2 * PUSH_BYTES_MAX and not self._scheduled:\n",

@@ -177,7 +177,17 @@ class SlaveLink(asyncio.BufferedProtocol):
             self.push()
 
     def push(self) -> None:
-        """Send what there is, up to a bound."""
+        """Send what there is, up to a bound.
+
+        Where the log cannot be read now (no more files may be opened), the slave has to come again:
+        whoever appends to the log calls this, and must not end by it.
+        """
+        try:
+            self._send_some()
+        except OSError as error:
+            self.refuse(f"the log cannot be read: {error}")
+
+    def _send_some(self) -> None:
         transport = self._transport
         if self.position is None or transport is None or transport.is_closing():
             return

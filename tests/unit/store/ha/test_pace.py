@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from mutants.master_slave import PACED
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -15,7 +17,7 @@ from store.ha import master as master_module
 from store.ha.codec import encode_report
 from store.ha.config import HaConfig
 from store.ha.pace import BYTES_A_MS, SAVED_BYTES_MAX, SERVED_MS, Pace
-from tests.unit.store.ha.test_sides import linked, master_log, put
+from tests.unit.store.ha.test_sides import Heard, linked, master_log, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,6 +177,39 @@ def test_what_is_not_in_memory_is_not_touched_before_it_is_read(
     asyncio.run(run(comes=True))
     asked.clear()
     asyncio.run(run(comes=False))
+
+
+def test_a_slave_whose_files_cannot_be_opened_does_not_end_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients have used up what a process may open, and the slave lacks files that are closed."""
+    monkeypatch.setattr(master_module, "PUSH_BYTES_MAX", SHARE_BYTES)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def run() -> None:
+        log = master_log(tmp_path, open_segments_max=4)
+        while len(log._segments.bases) < 8:
+            put(log, b"x" * SHARE_BYTES)
+        log._flusher.save_all()
+        log._segments.make_room()
+        log._user = Heard()
+        link, wire = linked(log)
+        link._master.config = HaConfig(batch_bytes=SHARE_BYTES)
+        link.take_bytes(encode_report(log.following(0) + 1))
+        assert 0 < link._next < log.own_position
+        put(log, b"new")
+        monkeypatch.setattr(RealDisk, "open", full)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        log._running = True
+        log._guard(log._tell)
+        assert log.committed_position == log.end_position
+        assert wire.closed
+
+    asyncio.run(run())
 
 
 CHECKS = (
