@@ -207,9 +207,9 @@ class Processor:
         permission=Permission.ADMINISTRATION,
     )
     def delete_topic(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
-        """216. Succeeds for a topic that is not there, too."""
+        """216. Succeeds for a topic that is not there, too; an empty cluster stands for all."""
         header = decode_header(command, DeleteTopicHeader)
-        self._table.delete_topic(header.topic, header.cluster_name)
+        self._table.delete_topic(header.topic, header.cluster_name or None)
         return make_response(command, ResponseCode.SUCCESS)
 
     @serves(

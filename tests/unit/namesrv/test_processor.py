@@ -247,6 +247,15 @@ def test_lists():
     assert server.ask(105, topic="T").code == 17
 
 
+def test_a_topic_is_deleted_on_all_brokers_where_no_cluster_is_named():
+    """Source: DefaultRequestProcessor.deleteTopicInNamesrv: null and an empty name are alike."""
+    for fields, is_left in (({"clusterName": "d"}, True), ({"clusterName": ""}, False)):
+        server = Server()
+        server.register()
+        assert server.ask(216, topic="T", **fields).code == 0
+        assert (server.ask(105, topic="T").code == 0) is is_left
+
+
 def test_data_versions_are_compared():
     server = Server()
     fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
