@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from broker.access.build import Access
 from broker.core import Core, Machine
 from broker.delays.service import SCHEDULE_TOPIC
+from broker.files import files_of
 from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
 from broker.modes.build import build_mode
 from broker.name_servers import build_registrar
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from broker.access.file import AccessFile
     from broker.config import BrokerConfig
+    from broker.files import Files
     from broker.modes.assignment import Assignment
     from broker.modes.mode import Mode
     from broker.modes.raft import RaftMode
@@ -78,6 +80,7 @@ class BrokerController:
         transport: limits of the clients' connections.
         assignment: what controllers have made this broker, if they say so.
         access_file: rules of access control that were read in another role of this process.
+        files: keys and certificates that were.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs on, and what it is to be
@@ -91,6 +94,7 @@ class BrokerController:
         transport: TransportConfig | None = None,
         assignment: Assignment | None = None,
         access_file: AccessFile | None = None,
+        files: Files | None = None,
     ) -> None:
         self._config = config
         self._tasks = tasks
@@ -104,7 +108,8 @@ class BrokerController:
             on_progress=room.on_progress,
         )  # fmt: skip
         machine = Machine(disk, clock, rng, self._fail)
-        core = self._core = Core(config, self.tables, self.store, machine, room, tasks)
+        files = files or files_of(config, clock)
+        core = self._core = Core(config, self.tables, self.store, machine, room, tasks, files)
         self._mode: Mode = build_mode(core, assignment)
         self._client, self._registrar = build_registrar(core, self._mode)
         self._retention = build_retention(core, self._mode)
@@ -130,7 +135,7 @@ class BrokerController:
             clock=clock,
             on_close=self._on_client_gone,
         )
-        self.server.use_tls(config.server_tls())
+        self.server.use_tls(files.server_tls)
         usage, server = self.tables.usage, self.server
         usage.add(LOG_ROOM_BYTES, lambda: room.used)
         usage.add(LOG_WAITING_BYTES_MAX, lambda: room.waiting_bytes)

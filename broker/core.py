@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
+    from broker.files import Files
     from broker.sends.room import LogRoom
     from broker.tables import Tables
     from ledgermq.runtime.clock import Clock
@@ -38,6 +39,7 @@ class Core(NamedTuple):
     """Room in the log for large messages."""
     tasks: Supervisor
     """Supervises everything that runs beside the loop's callbacks."""
+    files: Files
 
     @property
     def clock(self) -> Clock:

@@ -21,7 +21,7 @@ def build_registrar(core: Core, mode: Mode) -> tuple[RemotingClient, Registrar]:
     client = RemotingClient(
         handlers=confirm_handlers(lambda: mode.broker_id),
         on_disconnect=lambda addr, _connection: registrar.connection_lost(addr),
-        tls=core.config.client_tls(),
+        tls=core.files.client_tls,
     )
     registrar = Registrar(
         core.config.namesrvs,

@@ -245,6 +245,15 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-keys-read-anew",
+        breaks="A broker ends at a switch while its keys are being renewed.",
+        source="docs/operations.md, keys and certificates: what was read before goes on to count.",
+        plant=patch(
+            "broker.modes.plain:PlainMode.open",
+            ("self.credentials.begin()", "self.credentials.load()"),
+        ),
+    ),
+    Mutant(
         name="switch-end-behind-a-hole",
         breaks="After a loss of power a replica says that it has what lies behind a lost page.",
         source="docs/replication.md, who lost its power; the kernel writes pages in any order.",

@@ -23,7 +23,6 @@ from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.state.kinds import StateKind
 from broker.state.saver import TableSaver
 from broker.state.shared_snapshot import SharedSnapshot
-from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.errors import FatalError
 from store.dispatch.anomalies import Unreplicated
@@ -95,7 +94,7 @@ class PlainMode:
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, self.saver.save)
         #: What answers requests that only a broker of this mode answers so.
         self.processors = (NoGroup(lambda: self.applied_index, self.log.term),)
-        self.credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
+        self.credentials = core.files.credentials
         self.guard = Guard(self.credentials, config, clock.wall_ms)
         self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
 
@@ -107,7 +106,7 @@ class PlainMode:
 
     def open(self) -> None:
         """Take the directory, and open the log. Errors: `FatalError`."""
-        self.credentials.load()
+        self.credentials.begin()
         directory = self._directory
         directory.enter()
         self.log.open(

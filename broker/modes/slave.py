@@ -41,7 +41,7 @@ class SlaveMode(OverPlain):
         log = SlaveLog(config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal)
         super().__init__(PlainMode(core, log, Copied))
         self._core = core
-        self._client = RemotingClient(tls=config.client_tls())
+        self._client = RemotingClient(tls=core.files.client_tls)
         door = ha_door(config, self.credentials, core.rng)
         self._ha = HaSlave(config.ha_config(), log, clock, door)
         self.master_address = ""

@@ -134,7 +134,7 @@ class SwitchedSlave(OverPlain):
         super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
         self.processors = (*self.processors, _epoch_processor(core, role, log, self._epochs))
-        self._client = RemotingClient(tls=config.client_tls())
+        self._client = RemotingClient(tls=core.files.client_tls)
         self._ha = SwitchHaSlave(
             config.ha_config(),
             log,

@@ -22,6 +22,7 @@ from broker.access.build import access_file
 from broker.cluster.registration_body import signed
 from broker.config import Role
 from broker.controller import BrokerController
+from broker.files import files_of
 from broker.modes.assignment import AsMaster, AsSlave
 from broker.modes.switched import SwitchedMaster, SwitchedSlave
 from broker.ports import check_no_group, check_port_free
@@ -33,7 +34,6 @@ from broker.switch.waiting import WaitingPort
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE
 from ledgermq.remoting.transport.client import RemotingClient
-from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.tasks import Supervisor
 from store.ha.switch.in_sync import InSync
@@ -79,7 +79,8 @@ class SwitchingBroker:
         self._rng = rng
         self._transport = transport
         self._tasks = Supervisor()
-        self._credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
+        self._files = files_of(config, clock)
+        self._credentials = self._files.credentials
         self._client = RemotingClient(
             handlers={int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED): self._on_notice}
         )
@@ -98,9 +99,10 @@ class SwitchingBroker:
         self._waits_for = ""
         address = config.listen_host, config.listen_port
         self._access_file = access_file(config, disk, clock)
-        """One for all roles: a file that has become bad must not end the broker at a switch."""
+        """As keys and certificates one for all roles: a file that has become bad must not end the
+        broker at a switch."""
         self._waiting = WaitingPort(
-            address, clock, lambda: self._waits_for, transport, config.server_tls()
+            address, clock, lambda: self._waits_for, transport, self._files.server_tls
         )
         self.running: BrokerController | None = None
         """The broker of the role of this moment, None while there is none."""
@@ -350,6 +352,7 @@ class SwitchingBroker:
         self._waits_for = ""
         await self._waiting.close()
         self.role = role
+        self._files = self._files.again(config)
         self.running = running = BrokerController(
             config,
             disk=self._disk,
@@ -359,6 +362,7 @@ class SwitchingBroker:
             transport=self._transport,
             assignment=role,
             access_file=self._access_file,
+            files=self._files,
         )
         await running.start()
         _log.info(

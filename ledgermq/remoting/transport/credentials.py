@@ -116,6 +116,8 @@ class CredentialStore:
         self.version = 0
         """How often something else has been read."""
         self.expires_ms: int | None = None
+        self._contexts: dict[bool, ssl.SSLContext] = {}
+        """What TLS needs, of a client and of a server."""
 
     def load(self) -> None:
         """Read everything. Errors: `FatalError` names the file and what is wrong."""
@@ -130,6 +132,16 @@ class CredentialStore:
             self.credentials = KeyCredentials(keys[0], self._name)
         self.version += 1
         self._maybe_warn()
+
+    def begin(self) -> None:
+        """Read everything; where that was done in another role of this process, what changed.
+
+        Errors: `FatalError` the first time.
+        """
+        if self.version:
+            self.refresh()
+        else:
+            self.load()
 
     def _load_certificate(self, authorities: tuple[Certificate, ...]) -> Certificate | None:
         settings = self.settings
@@ -148,6 +160,7 @@ class CredentialStore:
             raise FatalError(
                 f"peerTlsKeyPath={settings.key_path}: not the key of {settings.cert_path}"
             )
+        self._contexts = {side: self._make_context(is_server=side) for side in (False, True)}
         self.identity = identity
         self.credentials = CertificateCredentials(certificate, key)
         self.expires_ms = expires_ms(certificate)
@@ -198,8 +211,11 @@ class CredentialStore:
     def tls_context(self, *, is_server: bool) -> ssl.SSLContext:
         """Return what a connection needs: own certificate, and one of the CA from the other side.
 
-        Errors: `FatalError`.
+        It is that of the files as they were read. Errors: `FatalError`: there is no certificate.
         """
+        return self._contexts.get(is_server) or self._make_context(is_server=is_server)
+
+    def _make_context(self, *, is_server: bool) -> ssl.SSLContext:
         settings = self.settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3

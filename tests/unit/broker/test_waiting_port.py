@@ -123,6 +123,43 @@ def test_a_change_of_role_opens_no_port_in_between() -> None:
     assert asyncio.run(run()) == [False, False, True, False]
 
 
+def check_keys_outlive_a_switch(tmp_path: Path) -> None:
+    tmp_path.mkdir(exist_ok=True)
+    key = tmp_path / "key"
+    key.write_text("a key that is long enough\n")
+
+    async def run() -> None:
+        port = take_port_block(4) + 2
+        broker = broker_in(
+            tmp_path / "store",
+            {"listenPort": str(port), "bindAddress": "127.0.0.1", "peerSharedKeyFile": str(key)},
+        )
+        broker._rng = SystemRng(1)
+        broker._credentials.load()
+        config = dataclasses.replace(broker._config, broker_role=Role.ASYNC_MASTER, broker_id=0)
+        for epoch in (5, 6):
+            in_sync = InSync(2, 15_000)
+            in_sync.on_decided(frozenset({2}), epoch)
+            role = AsMaster(own_id=2, epoch=epoch, in_sync=in_sync)
+            running = await broker._begin_role(role, config)
+            assert running.mode.credentials.keys == (b"a key that is long enough",)
+            await broker._end_role("there is another master")
+            key.write_text("")
+        await broker._client.close()
+
+    asyncio.run(run())
+
+
+def test_a_key_file_that_has_become_bad_does_not_end_a_broker_at_a_switch(tmp_path: Path) -> None:
+    """What was read before goes on to count, as where nothing switches."""
+    check_keys_outlive_a_switch(tmp_path)
+    with (
+        planted(BY_TESTS["switch-keys-read-anew"]),
+        pytest.raises(FatalError, match="no key in it"),
+    ):
+        check_keys_outlive_a_switch(tmp_path / "b")
+
+
 def end_told_after(path: Path) -> tuple[int, int]:
     """Return what a broker says of its log that took a message as it closed, and what is so."""
 

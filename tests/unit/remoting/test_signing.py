@@ -307,6 +307,20 @@ def test_files_are_read_again_when_they_change_and_bad_ones_change_nothing(tmp_p
     assert found.trust.keys == found.keys
 
 
+def test_a_renewal_that_is_half_done_takes_nothing_away(authority, caplog):
+    authority.issue(node_identity("g", "n6"), "node-n6", days=400)
+    found = CredentialStore(settings_of(authority, "node-n6"), "me", SystemClock().wall_ms)
+    found.begin()
+    authority.issue(node_identity("g", "n7"), "node-n7", days=400)
+    directory = authority.directory
+    (directory / "node-n6.crt").write_bytes((directory / "node-n7.crt").read_bytes())
+    found.begin()
+    assert "event=credentials_not_read" in caplog.text
+    assert found.identity == node_identity("g", "n6")
+    for is_server in (True, False):
+        assert found.tls_context(is_server=is_server)
+
+
 def test_a_renewed_certificate_is_read(authority, caplog):
     authority.issue(node_identity("g", "n5"), "node-n5", days=5)
     found = store(settings_of(authority, "node-n5"))
