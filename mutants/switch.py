@@ -245,6 +245,15 @@ SWITCH: Final[Sequence[Mutant]] = (
         ),
     ),
     Mutant(
+        name="switch-nothing-is-not-confirmed",
+        breaks="A slave of an empty log leaves the in-sync set again and again.",
+        source="docs/replication.md: a slave that has not caught up is taken out, and no other.",
+        plant=patch(
+            "store.ha.switch.master:SwitchHaMaster.on_report",
+            ("if link.position is not None:", "if link.position:"),
+        ),
+    ),
+    Mutant(
         name="switch-keys-read-anew",
         breaks="A broker ends at a switch while its keys are being renewed.",
         source="docs/operations.md, keys and certificates: what was read before goes on to count.",

@@ -132,7 +132,9 @@ class SwitchHaMaster(HaMaster):
         """Take what the slaves have; what only asks says nothing of it."""
         now_ms, end = self.clock.monotonic_ms(), self.log.own_position
         for link in self._links:
-            if isinstance(link, SwitchSlaveLink) and link.is_confirming and link.position:
+            if not isinstance(link, SwitchSlaveLink) or not link.is_confirming:
+                continue
+            if link.position is not None:  # 0 is all that there is of an empty log
                 self._in_sync.on_confirmed(link.slave_id, link.position, now_ms, end)
         self._own_log.look_again()
 

@@ -316,6 +316,38 @@ def test_a_slave_that_says_another_id_than_it_has_proven_is_refused(tmp_path: Pa
         assert not is_closed("3", 2)
 
 
+class Clock:
+    """A clock that is set."""
+
+    ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+def wanted_where_nothing_was_sent(tmp_path: Path) -> frozenset[int] | None:
+    """Return the set that a master asks for whose slave has said for long that it has nothing."""
+    in_sync, clock = InSync(1, 15_000), Clock()
+    in_sync.on_decided((1, 2), 1)
+    log = running_log(tmp_path, in_sync)
+    address = ("127.0.0.1", 0)
+    master = SwitchHaMaster(HaConfig(), log, clock, address, door_of("1"), in_sync)  # type: ignore[arg-type]
+    master.epochs = (Epoch(1, 0),)
+    master._server = object()  # type: ignore[assignment]  # it listens
+    link = master.make_link()
+    link.connection_made(Wire())  # type: ignore[arg-type]  # stands for one
+    link.take_bytes(encode_hello(2) + encode_report(0))
+    for clock.ms in range(0, 60_000, 5_000):
+        link.take_bytes(encode_report(0))
+    return in_sync.wanted(log.committed_position, clock.ms)
+
+
+def test_a_slave_of_an_empty_log_stays_in_sync(tmp_path: Path) -> None:
+    assert wanted_where_nothing_was_sent(tmp_path / "a") is None
+    with planted(BY_TESTS["switch-nothing-is-not-confirmed"]):
+        assert wanted_where_nothing_was_sent(tmp_path / "b") == {1}
+
+
 def test_a_master_counts_what_a_known_slave_confirms_in_its_epoch(tmp_path: Path) -> None:
     in_sync = InSync(1, 1_000)
     in_sync.on_decided((1, 2), 1)
