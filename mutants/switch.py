@@ -37,6 +37,12 @@ SWITCH: Final[Sequence[Mutant]] = (
         plant=patch(_EPOCHS + "begin_epoch", ("clip(epochs, end)[", "epochs[")),
     ),
     Mutant(
+        name="switch-first-epoch-forgotten",
+        breaks="A former master is shut out that had only a tail when an empty log was elected.",
+        source="docs/replication.md: it cuts off what it had alone, follows, and is in sync again.",
+        plant=patch(_EPOCHS + "begin_epoch", (" or _begun(epochs, end)[:1]", "")),
+    ),
+    Mutant(
         name="switch-tail-kept",
         breaks="A former master keeps what it wrote alone.",
         source="docs/adr/0020, step 4.",

@@ -188,7 +188,7 @@ class Replicas(Holders[Replica]):
         broker.copy.lines = {broker.line.number}
         broker.copy.is_damaged = False
         self._count("epochs")
-        if broker.epochs_on_disk() != list(broker.line.starts):
+        if _with_something(broker.epochs_on_disk()) != list(broker.line.starts):
             raise Violation(
                 self.epochs_name,
                 f"{broker.name} begins with the epochs {broker.line.starts}, and has synced "
@@ -467,3 +467,12 @@ class Replicas(Holders[Replica]):
             if position not in self.kept:
                 self._check_held(broker, row, position, "hands out")
             self._keep(position, row, "handed out")
+
+
+def _with_something(epochs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the epochs of a log without a first one that ends where it begins.
+
+    An empty log keeps that one, for former masters of it to know that it has nothing of theirs.
+    """
+    is_empty = len(epochs) > 1 and epochs[0][1] == epochs[1][1]
+    return epochs[1:] if is_empty else epochs

@@ -1,9 +1,10 @@
 """Which part of a log was written under which master: epochs, each with where it begins. Pure.
 
 A list of epochs belongs to a log that it describes up to the log's end: an entry that begins at the
-end or behind it says nothing of this log yet (`clip`). Two logs are the same up to the end of the
-last epoch that both lists have, with the same beginning (`consistent_point`): one controller gives
-an epoch to one master, so what lies in an epoch comes from one log.
+end or behind it says of nothing in this log when it was written (`clip`); one behind it says
+nothing of this log at all. Two logs are the same up to the end of the last epoch that both lists
+have, with the same beginning (`consistent_point`): one controller gives an epoch to one master, so
+what lies in an epoch, and before its beginning, comes from one log.
 
 The file is RocketMQ 5's ``epochFileCheckpoint``: how many lines, the CRC-32 of them (0: not
 compared), then ``epoch-beginning``, a line each.
@@ -58,16 +59,23 @@ def clip(epochs: Epochs, end: int) -> Epochs:
 def begin_epoch(epochs: Epochs, epoch: int, end: int) -> Epochs:
     """Return the list of a log that ends at ``end`` and goes on in ``epoch``. Errors: `BadEpochs`.
 
-    Epochs in which nothing was written go; so do the oldest where there are too many.
+    Epochs in which nothing was written go; so do the oldest where there are too many. Of an empty
+    log the first one stays: by it a former master, whose log is a tail from its very beginning,
+    knows that this log has nothing of that.
     """
-    kept = clip(epochs, end)[-(EPOCHS_MAX - 1) :]
+    kept = clip(epochs, end)[-(EPOCHS_MAX - 1) :] or _begun(epochs, end)[:1]
     return check((*kept, Epoch(epoch, end)))
+
+
+def _begun(epochs: Epochs, end: int) -> Epochs:
+    """Return those that had begun when a log was as long as it is."""
+    return tuple(one for one in epochs if one.start <= end)
 
 
 def consistent_point(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int | None:
     """Return up to where two logs are surely the same; None if no epoch shows that."""
-    ends = _ends(clip(other, other_end), other_end)
-    for one, end in reversed(_ends(clip(own, own_end), own_end).items()):
+    ends = _ends(_begun(other, other_end), other_end)
+    for one, end in reversed(_ends(_begun(own, own_end), own_end).items()):
         if one in ends:
             return min(end, ends[one])
     return None

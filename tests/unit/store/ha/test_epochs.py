@@ -82,6 +82,10 @@ def test_any_byte_that_changes_is_noticed_or_means_the_same() -> None:
         ((Epoch(5, 0),), 600, THREE, 2000, None),
         ((), 600, THREE, 2000, None),
         (THREE, 700, (Epoch(1, 0), Epoch(5, 700)), 700, 700),  # nothing was written in epoch 4
+        ((Epoch(1, 0),), 600, (Epoch(1, 0), Epoch(3, 0)), 0, 0),  # a tail, and an empty log
+        ((Epoch(1, 0),), 600, (Epoch(1, 0), Epoch(3, 0)), 900, 0),
+        ((Epoch(1, 0), Epoch(3, 700)), 600, (Epoch(3, 700), Epoch(4, 800)), 900, None),
+        ((Epoch(3, 700),), 700, (Epoch(3, 700), Epoch(4, 800)), 900, 700),
     ],
 )
 def test_up_to_where_two_logs_are_the_same(own, own_end, other, other_end, point) -> None:
@@ -97,6 +101,18 @@ def test_an_epoch_begins_where_the_log_ends_and_empty_ones_go() -> None:
     assert len(epochs.begin_epoch(many, EPOCHS_MAX + 1, 1 << 40)) == EPOCHS_MAX
     with pytest.raises(BadEpochs, match="more than"):
         check((*many, Epoch(1 << 30, 1 << 40)))
+
+
+def test_an_empty_log_keeps_its_first_epoch() -> None:
+    """What a former master has of that epoch alone is a tail then, and it knows that it is."""
+    first = Epoch(1, 0)
+    assert epochs.begin_epoch((first,), 2, 0) == (first, Epoch(2, 0))
+    assert epochs.begin_epoch((first, Epoch(2, 0)), 3, 0) == (first, Epoch(3, 0))
+    assert epochs.begin_epoch((first, Epoch(2, 500)), 3, 0) == (first, Epoch(3, 0))
+    assert epochs.begin_epoch((Epoch(2, 500),), 3, 0) == (Epoch(3, 0),)
+    assert epochs.begin_epoch((first,), 2, 1) == (first, Epoch(2, 1))
+    with planted(BY_TESTS["switch-first-epoch-forgotten"]):
+        assert epochs.begin_epoch((first,), 2, 0) == (Epoch(2, 0),)
 
 
 class Group:

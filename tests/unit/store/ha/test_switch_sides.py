@@ -226,6 +226,18 @@ def test_what_the_master_has_not_is_found_and_nothing_is_written_before(tmp_path
     assert slave.epochs.epochs != before
 
 
+@pytest.mark.parametrize("end", [0, 500])
+def test_a_log_that_is_a_tail_from_its_beginning_goes_whole(tmp_path: Path, end: int) -> None:
+    """A slave that had got nothing was elected: its log began after the epoch that both know."""
+    slave = Slave(tmp_path)
+    with pytest.raises(Surplus) as raised:
+        slave.welcome((1, 0), (3, 0), end=end)
+    assert raised.value.position == 0
+    slave.side.on_confirmed(3, slave.ends[0])
+    with pytest.raises(BadStream, match="it was acknowledged"):
+        slave.welcome((1, 0), (3, 0), end=end)
+
+
 def test_what_was_acknowledged_is_never_cut(tmp_path: Path) -> None:
     slave = Slave(tmp_path)
     slave.side.on_confirmed(3, slave.ends[2])
