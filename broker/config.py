@@ -229,7 +229,7 @@ class BrokerConfig(ControllerSettings):
         if role == Role.SLAVE:
             if not number:
                 raise FatalError("brokerRole=SLAVE: brokerId of a slave must be above 0")
-            if not (self.namesrv_addr or self.ha_master_address):
+            if not (self.namesrv_addr or self.ha_master_address or self.enable_controller_mode):
                 raise FatalError(
                     "brokerRole=SLAVE: namesrvAddr or haMasterAddress is needed to find the master"
                 )

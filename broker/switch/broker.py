@@ -333,12 +333,8 @@ class SwitchingBroker:
             cut_from=cut_from,
             on_surplus=self._on_surplus,
         )
-        config = dataclasses.replace(
-            self._config,
-            broker_role=Role.SLAVE,
-            broker_id=own_id,
-            ha_master_address=view.ha_address,
-        )
+        # No setting is made of the address: one that is none must not end the broker.
+        config = dataclasses.replace(self._config, broker_role=Role.SLAVE, broker_id=own_id)
         await self._begin_role(role, config)
 
     def _on_surplus(self, position: int) -> None:

@@ -101,6 +101,25 @@ def test_a_log_is_cut_only_for_the_master_that_asked_for_it(tmp_path):
         assert cut_for_the_master_of(tmp_path, 6) == 100
 
 
+@pytest.mark.parametrize("address", ["", "nonsense", "h:70000", "[h"])
+def test_a_master_at_an_address_that_is_none_does_not_end_its_slaves(tmp_path, address):
+    """Whoever has an id may have registered it."""
+
+    async def follow() -> list[str]:
+        broker, begun = broker_in(tmp_path, {"namesrvAddr": ""}), []
+
+        async def begin(role, config) -> None:
+            assert config.is_slave
+            begun.append(role.ha_address)
+
+        broker._begin_role = begin
+        broker._registration._identity = Identity("C", "a", 2, "code")
+        await broker._be_slave(View(1, 6, "h:1", address, frozenset({1}), 1))
+        return begun
+
+    assert asyncio.run(follow()) == [address]
+
+
 def asked_to_give_way(directory, end: int, *, later: int = 0) -> tuple[list[bytes], bool]:
     """Return what a master asks for that hears of an older log, and whether it is master still.
 
