@@ -108,4 +108,13 @@ STARTS: Final = (
             ("not directory.was_clean and not is_foreign", "not directory.was_clean"),
         ),
     ),
+    Mutant(
+        name="rebuild-of-a-former-log",
+        breaks="A rebuild that was interrupted goes on, though a broker ran since: messages lack.",
+        source="docs/storage.md: queues and index are those of the whole log.",
+        plant=patch(
+            "store.offline.rebuild:Rebuild.survey",
+            ("self._is_made_up_to(plan.last)", "True"),
+        ),
+    ),
 )

@@ -2,12 +2,13 @@
 
 1. `Rebuild.survey` walks the log and says what there is to do; it writes nothing.
 2. `Rebuild.run` makes everything in ``rebuild/`` beside the old files, which stay as they are.
-3. A file ``rebuild/complete`` says that all of it is on disk.
+3. A file ``rebuild/complete`` says that all of it is on disk, and up to which entry it goes.
 4. `_swap` moves the old directories aside (``*.replaced``), the new ones in, checkpoints last.
 
 A crash before 3 leaves a store as it was, with ``rebuild/`` to be begun again; one behind it is
 gone on with by the next rebuild, and harmless if a broker starts before that: it finds queues
-missing and makes them itself. The store is locked as a broker locks it. Queues whose every message
+missing and makes them itself. What its log has got since is not in ``rebuild/``, which is begun
+again then. The store is locked as a broker locks it. Queues whose every message
 is gone from the log are taken over with their last file, since nothing else says where they go on;
 those that RocketMQ fills with messages of other topics (``%LMQ%``) are copied.
 Source: spec/disk.md 5.3, 5.4, 5.7.
@@ -38,14 +39,14 @@ from store.layout import (
     tags_code,
 )
 from store.limits import SKIPPED_MAX
-from store.offline.files import ReadError, StoreFile, is_directory, shown
+from store.offline.files import ReadError, StoreFile, is_directory, read_small, shown
 from store.offline.findings import Findings
 from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogKind
 from store.offline.index_files import IndexReader, NoIndexError, index_files
 from store.offline.log import LogWalk
 from store.offline.queues import GAP_SIZE, Queue, QueueKey, Queues
 from store.offline.records import Damage, Record
-from store.offline.small_files import read_promises
+from store.offline.small_files import SMALL_BYTES_MAX, read_promises
 from store.queues.consume_queue import ConsumeQueues
 from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
@@ -123,7 +124,12 @@ class Rebuild:
             if is_directory(folder.path(name)):
                 _refuse(f"{shown(folder.path(name))}: a rebuild cannot make what lies there")
         self._is_going_on = os.path.lexists(f"{self._staging}/{COMPLETE}")
-        self.queue_file_bytes = queue_file_bytes or self._old_file_bytes()
+        self._asked_bytes = queue_file_bytes
+        self._choose_file_bytes()
+
+    def _choose_file_bytes(self) -> None:
+        """Settle how large queue files are. Errors: `FatalError`."""
+        self.queue_file_bytes = self._asked_bytes or self._old_file_bytes()
         if self.queue_file_bytes % UNIT_BYTES:
             _refuse(f"queue files of {self.queue_file_bytes} bytes hold no whole units of 20")
 
@@ -153,7 +159,7 @@ class Rebuild:
         """Walk the log. Errors: `FatalError` names damage in it: queues would miss messages."""
         for path in self._old.unlisted:
             _refuse(f"{shown(path)} cannot be listed: what its queues go on with is unknown")
-        plan = Plan(is_going_on=self._is_going_on)
+        plan = Plan()
         for record in self._dispatched():
             kind = LogKind.PLAIN if record.entry_index < 0 else LogKind.DLEDGER
             plan.last = _mark_of(record, kind)
@@ -162,6 +168,11 @@ class Rebuild:
                 plan.messages += 1
                 plan.queues.add((record.topic, record.queue_id))
             plan.keyed += b"KEY" in record.properties
+        if self._is_going_on:
+            plan.is_going_on = self._is_made_up_to(plan.last)
+            if not plan.is_going_on:  # a broker ran meanwhile: these files lack what came
+                self._is_going_on = False
+                self._choose_file_bytes()
         begin = self._folder.logs[0].segments.start
         if self._promises.begin is not None and len(self._folder.logs) == 1:
             begin = self._promises.begin[0]
@@ -171,6 +182,14 @@ class Rebuild:
             if key not in plan.queues and not queue.is_light and _is_of_the_past(queue, begin)
         ]
         return plan
+
+    def _is_made_up_to(self, last: LogMark) -> bool:
+        """Tell whether the files that were made go up to this entry. Errors: `FatalError`."""
+        try:
+            complete = read_small(f"{self._staging}/{COMPLETE}", SMALL_BYTES_MAX)
+        except ReadError as error:
+            _refuse(str(error))
+        return complete == _made_up_to(last)
 
     def run(self, plan: Plan) -> None:
         """Make the files and put them in place. Errors: `FatalError`; then the old ones count."""
@@ -253,7 +272,7 @@ class Rebuild:
                 f"{self._staging}/{CHECKPOINT_FILE}", join_checkpoint(head, picture.parts)
             )
         self._disk.sync_all(self._staging)
-        self._disk.replace(f"{self._staging}/{COMPLETE}", b"")
+        self._disk.replace(f"{self._staging}/{COMPLETE}", _made_up_to(plan.last))
 
     def _swap(self) -> None:
         """Put the new files in the place of the old ones; each step may have been done before."""
@@ -418,6 +437,11 @@ def _is_of_the_past(queue: Queue, log_begin: int) -> bool:
     except ReadError as error:
         _refuse(f"{error}; where the queue goes on is unknown")
     return unit is not None and (unit[0] < log_begin or unit[1] == GAP_SIZE)
+
+
+def _made_up_to(last: LogMark) -> bytes:
+    """Return what ``complete`` says of files that go up to this entry."""
+    return b"%d %d %d\n" % (last.index, last.term, last.position)
 
 
 def _mark_of(record: Record, kind: LogKind) -> LogMark:

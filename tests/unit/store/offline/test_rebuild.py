@@ -4,12 +4,15 @@ import logging
 import os
 import re
 import shutil
+from contextlib import suppress
 
 import pytest
 
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.layout import FIRST_OFFSET_MAX, UNIT
 from store.offline.findings import Health
 from store.offline.folder import open_folder
@@ -219,6 +222,38 @@ def test_interrupted_at_any_step_it_is_known_and_can_be_repeated(tmp_path, monke
         steps += 1
     assert seen == {True, False}
     assert steps > 20
+
+
+def queues_after_a_run_between(root):
+    """Return queue files before and behind a rebuild that went on after a broker had run."""
+    write(root, PlainStore(60).files())
+    for steps in range(1000):
+        with suppress(BrokenError):
+            rebuild(root, Breaking(steps))
+        if (root / "rebuild/complete").exists():
+            break
+    write(root, PlainStore().files())
+    before = queue_files(root)
+    assert rebuild(root).messages == 114
+    assert not (root / "rebuild").exists()
+    return before, queue_files(root)
+
+
+def test_what_was_made_of_a_log_that_has_gone_on_is_made_anew(tmp_path):
+    before, behind = queues_after_a_run_between(tmp_path / "sound")
+    assert behind == before
+    assert health(tmp_path / "sound") == "healthy"
+    with planted(BY_TESTS["rebuild-of-a-former-log"]):
+        before, behind = queues_after_a_run_between(tmp_path / "bug")
+    assert behind != before
+
+
+def test_files_that_are_not_made_yet_need_a_size_where_a_broker_ran_between(plain):
+    (plain / "rebuild").mkdir()
+    (plain / "rebuild/complete").write_bytes(b"")
+    shutil.rmtree(plain / "consumequeue")
+    with pytest.raises(FatalError, match="say it with --queue-file-bytes"):
+        rebuild(plain)
 
 
 def test_size_of_queue_files_is_as_it_was_or_as_asked_for(tmp_path):
