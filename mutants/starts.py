@@ -117,4 +117,21 @@ STARTS: Final = (
             ("self._is_made_up_to(plan.last)", "True"),
         ),
     ),
+    Mutant(
+        name="repair-stays-where-the-log-was",
+        breaks="A queue is not repaired, nor any other, once the log lost what was being read.",
+        source="Retention drops the beginning of the log at any time.",
+        plant=patch(
+            "store.recovery.repair:Repairer._walk",
+            ("max(self._next, self._log.first_position)", "self._next"),
+        ),
+    ),
+    Mutant(
+        name="repair-waits-for-a-peer-that-is-none",
+        breaks="A damaged message in a log of its own keeps all queues from being repaired.",
+        source="No replica has another copy: nobody repairs the log.",
+        plant=patch(
+            "store.recovery.repair:Repairer._step", ("if not self._log.header_bytes:", "if False:")
+        ),
+    ),
 )

@@ -82,6 +82,8 @@ class Repairer:
         try:
             is_at_end = self._walk(queue, block, applied)
         except DamagedEntry:
+            if not self._log.header_bytes:  # of a log of its own, nobody has another copy
+                self._give_up(queue, block)
             return  # the log may be repaired; it is tried again
         self._maybe_finish(queue, block, is_at_end=is_at_end)
 
@@ -104,6 +106,7 @@ class Repairer:
         """Look at some entries; returns whether no more of the block's messages can come."""
         start, end = (position // UNIT_BYTES for position in queue.block_range(block))
         count = 0
+        self._next = max(self._next, self._log.first_position)  # its beginning may have gone
         if self._next >= applied:
             return True
         for physical, chunk, at, size in self._log.walk(self._next, applied, STEP_ENTRIES):
@@ -139,12 +142,7 @@ class Repairer:
         lacks = any(n not in self._found for n in range(max(start, queue.min_offset), end))
         if lacks:
             if is_at_end:
-                self._hopeless.add((queue, block))
-                self._block = None
-                _log.error(
-                    "event=queue_not_repaired topic=%s queue=%d units_from=%d",
-                    queue.topic, queue.queue_id, start,
-                )  # fmt: skip
+                self._give_up(queue, block)
             return
         units = b"".join(self._found.get(offset, GAP_UNIT) for offset in range(start, end))
         queue.replace_block(block, units)
@@ -152,6 +150,15 @@ class Repairer:
         _log.warning(
             "event=queue_repaired topic=%s queue=%d units_from=%d units=%d",
             queue.topic, queue.queue_id, start, end - start,
+        )  # fmt: skip
+
+    def _give_up(self, queue: "ConsumeQueue", block: int) -> None:
+        """Leave a block as it is, and go on with the others."""
+        self._hopeless.add((queue, block))
+        self._block = None
+        _log.error(
+            "event=queue_not_repaired topic=%s queue=%d units_from=%d",
+            queue.topic, queue.queue_id, queue.block_range(block)[0] // UNIT_BYTES,
         )  # fmt: skip
 
     def _skip(self, start: int, end: int) -> None:
