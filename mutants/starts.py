@@ -134,4 +134,16 @@ STARTS: Final = (
             "store.recovery.repair:Repairer._step", ("if not self._log.header_bytes:", "if False:")
         ),
     ),
+    Mutant(
+        name="cancelled-wait-ends-a-checkpoint",
+        breaks="Who waited for a checkpoint and was cancelled takes it for ended: the next begins.",
+        source="A stop of the server cancels a compaction; both write the same file.",
+        plant=patch(
+            "store.recovery.checkpointer:Checkpointer.finish",
+            (
+                "await asyncio.shield(self._begin(self._picture_now(applied), is_last=is_last))",
+                "await self._begin(self._picture_now(applied), is_last=is_last)",
+            ),
+        ),
+    ),
 )

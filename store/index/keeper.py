@@ -97,7 +97,10 @@ class IndexKeeper:
         return is_written
 
     async def finish(self, mark: LogMark | None, *, is_last: bool) -> None:
-        """Wait for a checkpoint under way, then write another; the last one has all slots."""
+        """Wait for a checkpoint under way, then write another; the last one has all slots.
+
+        Whoever waits here may be cancelled: what is being written goes on.
+        """
         while (syncing := self._syncing) is not None:
             # It may be done and `_end` still be due: awaiting that returns at once, for ever.
             await asyncio.wait((syncing,))
@@ -105,9 +108,9 @@ class IndexKeeper:
         if not self.index.flush():
             return
         if mark is not None and (mark != self._marked or (is_last and self.index.wants_slots)):
-            await self._begin(mark, is_last=is_last)
+            await asyncio.shield(self._begin(mark, is_last=is_last))
             if is_last and self._marked == mark:
-                await self._begin(mark, is_last=True)  # says that the slots are written
+                await asyncio.shield(self._begin(mark, is_last=True))  # says that slots are written
 
     def close(self) -> None:
         """Close the files."""

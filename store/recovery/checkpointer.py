@@ -187,15 +187,17 @@ class Checkpointer:
     async def finish(self, applied: Applied, *, is_last: bool = False) -> None:
         """Wait for a checkpoint under way, then write one more if there is anything to tell.
 
-        The last one of a clean stop says so, unless the disk is full.
+        The last one of a clean stop says so, unless the disk is full. Whoever waits here may be
+        cancelled, and others may wait, too: what is being written goes on, before the next begins.
         """
+        while (syncing := self._syncing) is not None:
+            await asyncio.wait((syncing,))
+            syncing.result()
         self._planned = self._picture = None
-        if self._syncing is not None:
-            await self._syncing
         has_all = self._exact == self._queues.files.changes and not self._queues.unwritten
         if self._is_behind(applied) or (is_last and not has_all and not self._is_ahead(applied)):
             if self._queues.flush():
-                await self._begin(self._picture_now(applied), is_last=is_last)
+                await asyncio.shield(self._begin(self._picture_now(applied), is_last=is_last))
         elif is_last and has_all and not self._is_ahead(applied):
             self._note_clean()
 
