@@ -146,4 +146,13 @@ STARTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="retention-before-a-repair",
+        breaks="A plain log drops what damaged units of a queue are to be made again from.",
+        source="docs/storage.md: the log has them, as long as it has the messages.",
+        plant=patch(
+            "broker.modes.plain:PlainRetainedLog.drop_before",
+            ("if lacking and self._store.is_repairing:", "if False:"),
+        ),
+    ),
 )

@@ -179,6 +179,11 @@ class MessageStore:
         return self._config.reads_following or self.writer.writable
 
     @property
+    def is_repairing(self) -> bool:
+        """Whether units of a queue are being made again, for which the log is needed as it is."""
+        return self._queues.has_space and self._repairer.is_at_work
+
+    @property
     def applied(self) -> int:
         """How far in the log all is dispatched: state is applied, messages are readable."""
         return self._dispatcher.applied_end

@@ -281,6 +281,8 @@ class PlainRetainedLog:
         begin = limit - limit % segment_bytes
         if begin <= self._log.first_position:
             return Dropped(0, reason)
-        await self._store.log_start.resolve(begin)
+        lacking = await self._store.log_start.resolve(begin)
+        if lacking and self._store.is_repairing:
+            return Dropped(0, "units of a queue are damaged; the store is repairing it")
         self._store.log_start.advance_to(begin)
         return Dropped(self._log.drop_before(begin), reason)

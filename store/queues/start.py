@@ -115,19 +115,22 @@ class LogStart:
         self._resolved: tuple[int, dict[ConsumeQueue, int]] = (-1, {})
         """A position of the log, and the offsets that queues have there."""
 
-    async def resolve(self, position: int) -> None:
+    async def resolve(self, position: int) -> int:
         """Find the offset of each queue at ``position``, in slices, before it is needed.
 
+        Returns of how many queues it cannot be told, since their units are damaged.
         What is found stays true while the loop goes on: ``position`` is dispatched, so that what
         comes to a queue lies behind it. Who needs it asks a damaged queue again.
         """
         known: dict[ConsumeQueue, int] = {}
-        for number, queue in enumerate(list(self._queues.by_key.values()), start=1):
+        queues = list(self._queues.by_key.values())
+        for number, queue in enumerate(queues, start=1):
             with suppress(DamagedUnits):
                 known[queue] = offset_at(queue, position)
             if number % SLICE_QUEUES == 0:
                 await asyncio.sleep(0)
         self._resolved = (position, known)
+        return len(queues) - len(known)
 
     def queue_starts_at(self, position: int) -> list[QueueStart]:
         """Return the offset of each queue at ``position``; a queue that begins with 0 is left out.

@@ -56,6 +56,12 @@ class Repairer:
         """Where the first message of the queue behind the block lies; 0: not found yet."""
         self._hopeless: set[tuple[ConsumeQueue, int]] = set()
         """The log does not have all of their messages."""
+        self._has_space = True
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something is damaged that may still be repaired from the log as it is."""
+        return self._has_space and any(one not in self._hopeless for one in self._damaged)
 
     def step(self, applied: int) -> None:
         """Go on with what is damaged, if anything is; the log is dispatched up to ``applied``.
@@ -66,10 +72,12 @@ class Repairer:
             return
         try:
             self._step(applied)
+            self._has_space = True
         except OSError as error:
             if error.errno not in NO_SPACE:
                 message = f"a consume queue cannot be repaired: {error}"
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
+            self._has_space = False
 
     def _step(self, applied: int) -> None:
         if self._block is None or self._block not in self._damaged:
