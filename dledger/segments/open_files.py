@@ -4,8 +4,14 @@ For rows of files of which there are too many to keep even a list of the open on
 paths, not what lies in the files.
 """
 
-from ledgermq.runtime.disk import Disk, File
+from ledgermq.runtime.disk import NO_FILES, Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+
+def may_open_no_more(error: FatalError) -> bool:
+    """Tell whether a removal met the limit of open files: it was not done, and may be later."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in NO_FILES
 
 
 class OpenFiles:
@@ -34,7 +40,7 @@ class OpenFiles:
         return self.disk.open(path, size=self.file_bytes)
 
     def remove(self, path: str) -> None:
-        """Close and remove a file. Errors: `FatalError`."""
+        """Close and remove a file. Errors: `FatalError`, see `may_open_no_more`."""
         file = self._open.pop(path, None)
         if file is not None:
             file.close()

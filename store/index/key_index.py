@@ -18,6 +18,7 @@ import logging
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dledger.segments.open_files import may_open_no_more
 from ledgermq.runtime.clock import local_stamp
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -324,8 +325,15 @@ class KeyIndex:
     def _drop_files(self) -> None:
         position, self._drop_below = self._drop_below, 0
         while len(self.files) > 1 and self.files[0].end_physical < position:
-            file = self.files.pop(0)
-            self.handles.remove(file.path)
+            file = self.files[0]
+            try:
+                self.handles.remove(file.path)
+            except FatalError as error:
+                if not may_open_no_more(error):
+                    raise
+                self._drop_below = position  # at a later flush
+                return
+            del self.files[0]
             _log.info("event=index_file_removed file=%s log_begins=%d", file.path, position)
 
     def reset(self) -> None:

@@ -15,9 +15,10 @@ Source: spec/disk.md 5.1, 5.2, 5.7; RocketMQ CommitLog.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dledger.config import FlushDiskType
 from dledger.core.model import Role
@@ -27,9 +28,8 @@ from dledger.disk.worker import Worker
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import exit_process
 from dledger.segments.gather import Gather
-from dledger.segments.row import Dropped
 from ledgermq.runtime.clock import Clock, SystemClock
-from ledgermq.runtime.disk import Disk, RealDisk
+from ledgermq.runtime.disk import NO_FILES, Disk, RealDisk
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.files import open_segments
@@ -37,6 +37,9 @@ from store.plain.flusher import Flusher
 from store.plain.recovery import Recovered, Synced, recover
 from store.plain.view import TERM, PlainView
 from store.plain.writer import Extent, Writer
+
+if TYPE_CHECKING:
+    from dledger.segments.row import Dropped
 
 TICK_MS_MAX: Final = 100
 
@@ -104,6 +107,9 @@ class PlainLog(PlainView):
         self._told_role = False
         self._prepared = -1
         """The segment that was made ahead last."""
+        self._leaving: deque[Dropped] = deque()
+        """Files that were dropped and are still there, the oldest first."""
+        self._is_removing = False
         self.committed_position = 0
         self.recovered: Recovered
         """What `open` found."""
@@ -250,6 +256,7 @@ class PlainLog(PlainView):
 
         Returns the bytes dropped. Nothing that is not committed goes. Views that are held stay
         readable. The files are removed in the worker thread; should that fail, the process ends.
+        Where no more files may be opened, which a removal needs, too, it is tried again.
         """
         segments = self._segments
         last = segments.end - segments.segment_bytes
@@ -258,20 +265,34 @@ class PlainLog(PlainView):
         if not files:
             return 0
         _log.info("event=commit_log_dropped files=%d begins=%d", files, segments.start)
-        work = partial(self._remove, dropped)
+        self._leaving.append(dropped)
         if self._running:
-            self._worker.submit(work, _nothing)
+            self._remove_soon()
         else:
-            work()
+            self._remove()
         return files * segments.segment_bytes
 
-    def _remove(self, dropped: Dropped) -> None:
-        try:
-            self._segments.remove(dropped)
-        except OSError as error:
-            path = self._segments.path(dropped.bases[0])
-            message = f"the commit log cannot remove {path}: {error}"
-            raise FatalError(message, EXIT_ENVIRONMENT) from error
+    def _remove_soon(self) -> None:
+        if self._leaving and not self._is_removing:
+            self._is_removing = True
+            self._worker.submit(self._remove, self._end_removal)
+
+    def _end_removal(self) -> None:
+        self._is_removing = False
+
+    def _remove(self) -> None:
+        """Remove what was dropped, in order: there may be no gap between files. In a thread."""
+        while self._leaving:
+            dropped = self._leaving[0]
+            try:
+                self._segments.remove(dropped)
+            except OSError as error:
+                if error.errno in NO_FILES:
+                    return
+                path = self._segments.path(dropped.bases[0])
+                message = f"the commit log cannot remove {path}: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            self._leaving.popleft()
 
     # The turn
 
@@ -353,6 +374,7 @@ class PlainLog(PlainView):
         if self._disk_full.pass_time(now_ms):
             self._writer.accepting = self._takes_entries
         self._flusher.pass_time(now_ms)
+        self._remove_soon()
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run ``work``; whatever goes wrong is the end of this log."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from dledger.segments.open_files import may_open_no_more
+from ledgermq.runtime.errors import FatalError
 from store.layout import UNIT_BYTES
 from store.limits import QUEUE_STARTS_MAX
 from store.queues.consume_queue import DamagedUnits, names_queue
@@ -243,15 +245,21 @@ class LogStart:
     def drop_queue_files(self) -> int:
         """Remove queue files before the beginning of the log, return how many.
 
-        While files are being synced, they wait for a later call of `drop_what_waits`.
+        While files are being synced, they wait for a later call of `drop_what_waits`; and where no
+        more may be opened, which a removal needs, too.
         """
         self._drops_files = self._is_syncing()
         if self._drops_files:
             return 0
         queues = self._queues.by_key.values()
         before = sum(queue.file_count for queue in queues)
-        for queue in queues:
-            queue.drop_files()
+        try:
+            for queue in queues:
+                queue.drop_files()
+        except FatalError as error:
+            if not may_open_no_more(error):
+                raise
+            self._drops_files = True
         return before - sum(queue.file_count for queue in queues)
 
     def drop_what_waits(self) -> None:
