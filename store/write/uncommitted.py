@@ -13,7 +13,8 @@ AppendFuture.
 
 from bisect import bisect_left
 from collections import deque
-from operator import itemgetter
+from itertools import islice
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -155,6 +156,7 @@ LATE: Final = frozenset({
 """Answers to what waits on."""
 
 _physical_of: "Callable[[Row], int]" = itemgetter(1)
+_begin_of: "Callable[[Own], int]" = attrgetter("physical")
 
 
 class Uncommitted:
@@ -168,6 +170,8 @@ class Uncommitted:
         """State records not applied yet, and halves that are committed and not applied."""
         self._marks: deque[tuple[int, int]] = deque()
         """``(time in ms, end of the last entry then)`` of ticks that `expire` looks back on."""
+        self._late_end = 0
+        """What begins before was answered as late, where it waits still."""
         self.add = self._items.append
         """Take a message or a batch that was appended."""
 
@@ -266,10 +270,13 @@ class Uncommitted:
             for own in self._states.values()
             if own.physical < limit and isinstance(own, OwnCopy)
         ]
-        for own in self._items:
-            if own.physical >= limit:
-                break
-            late.append(own)
+        if limit > self._late_end:  # many may wait for long, and are not gone through at each tick
+            first = bisect_left(self._items, self._late_end, key=_begin_of)
+            for own in islice(self._items, first, None):
+                if own.physical >= limit:
+                    break
+                late.append(own)
+            self._late_end = limit
         for own in late:
             own.answer(status)
             self._answered_late(own)
@@ -298,6 +305,7 @@ class Uncommitted:
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""
         self._marks.clear()
+        self._late_end = 0
         lost = list(self._items)
         self._items.clear()
         for own in lost:
@@ -326,6 +334,7 @@ class Uncommitted:
             is_torn = isinstance(own, OwnBatch) and own.is_rest
             (torn if is_torn else dropped).append(own)
         self._marks = deque((at, min(end, position)) for at, end in self._marks)
+        self._late_end = min(self._late_end, position)
         for own in torn:
             own.answer(PutStatus.UNKNOWN)
         for own in reversed(dropped):

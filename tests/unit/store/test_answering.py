@@ -9,7 +9,7 @@ from ledgermq.runtime.tasks import SERVING
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
-from store.write.uncommitted import OwnState, Uncommitted
+from store.write.uncommitted import OwnMessage, OwnState, Uncommitted
 from tests.unit.store.fakes import FakeNode, World, batch_of, message
 
 
@@ -128,3 +128,50 @@ def test_what_a_snapshot_stands_for_is_answered_and_forgotten():
     assert heard == [PutStatus.UNKNOWN]
     assert uncommitted.take_state(100) is None
     assert uncommitted.take_state(300) is not None
+
+
+def own_message(physical, heard):
+    return OwnMessage(
+        physical, None, 0, 10, 0, (b"", b"", 0, 0, 0), lambda *what: heard.append(what)
+    )
+
+
+def expire(uncommitted, now_ms):
+    uncommitted.expire(now_ms, 1_000, PutStatus.QUORUM_TIMEOUT)
+
+
+def test_what_was_answered_late_is_not_gone_through_at_each_tick(monkeypatch):
+    """With 64 MiB of small messages waiting, that took all of a broker's time."""
+    uncommitted, heard, asked = Uncommitted(0), [], []
+    for number in range(100):
+        uncommitted.add(own_message(10 * number, heard))
+    expire(uncommitted, 0)
+    uncommitted.add(own_message(1_000, heard))
+    answer = OwnMessage.answer
+    monkeypatch.setattr(
+        OwnMessage, "answer", lambda own, status: asked.append(own) or answer(own, status)
+    )
+    for now_ms in range(1_000, 2_000, 100):
+        expire(uncommitted, now_ms)
+    assert len(heard) == len(asked) == 100
+    expire(uncommitted, 2_000)
+    assert len(heard) == len(asked) == 101
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_what_comes_to_the_place_of_what_was_answered_late_is_late_in_its_turn(given_up):
+    uncommitted, heard = Uncommitted(0), []
+    uncommitted.add(own_message(0, heard))
+    uncommitted.add(own_message(10, heard))
+    expire(uncommitted, 0)
+    expire(uncommitted, 1_000)
+    assert len(heard) == 2
+    if given_up:
+        uncommitted.abandon()
+    else:
+        uncommitted.forget_from(10)
+    uncommitted.add(own_message(10, heard))
+    expire(uncommitted, 1_100)
+    assert len(heard) == 2
+    expire(uncommitted, 2_100)
+    assert len(heard) == 3
