@@ -231,7 +231,10 @@ class Quarantine:
         """
         log, count = self._log, 0
         wanted = (queue.topic_field[1:], queue.queue_id, queue.max_offset)
-        last = UNIT.unpack(queue.read(queue.max_offset - 1, 1))[0] if queue.max_offset else -1
+        last = -1
+        if queue.max_offset:  # one that begins with a file has no unit before that, nor a gap
+            has_unit = queue.max_offset * UNIT_BYTES > queue.first_file
+            last = UNIT.unpack(queue.read(queue.max_offset - 1, 1))[0] if has_unit else 0
         known = log.maybe_size(last) if last >= 0 else None
         start = log.first_position if known is None else last + known
         if known is None and last >= 0 and self._is_explained_by_what_was_dropped():

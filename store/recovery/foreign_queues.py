@@ -226,14 +226,13 @@ class ForeignQueueRecovery:
         # Files go from the front only as the log does: of a whole log, queues are whole.
         fits = starts[0] % size == 0 and run == starts and (self._log_begin > 0 or starts[0] == 0)
         if not fits or any(self._disk.size(queue.path(start)) != size for start in starts):
-            _log.warning("event=queue_files_do_not_fit directory=%s", queue.directory)
-            self._change()
-            for start in starts:
-                files.remove(queue.path(start))
-            self._begin_max = self._log_begin
+            self._drop_files(queue, starts)
             return
         scan = self._scan(queue, starts)
         end = scan.end * UNIT_BYTES
+        if scan.broken and 0 < end <= starts[0]:
+            self._drop_files(queue, starts)  # nothing of it counts, so it begins where the log says
+            return
         if scan.broken:
             _log.warning("event=queue_cut topic=%s queue=%d at=%d", *_name(key), scan.end)
             self._change()
@@ -248,6 +247,13 @@ class ForeignQueueRecovery:
                 files.remove(queue.path(start))
         if not self._left.clean:
             files.mark_unsynced(queue.paths()[-2:])
+
+    def _drop_files(self, queue: "ConsumeQueue", starts: list[int]) -> None:
+        _log.warning("event=queue_files_do_not_fit directory=%s", queue.directory)
+        self._change()
+        for start in starts:
+            self._queues.files.remove(queue.path(start))
+        self._begin_max = self._log_begin
 
     def _scan(self, queue: "ConsumeQueue", starts: list[int]) -> _Scan:
         """Walk the units of files that follow each other."""

@@ -243,6 +243,23 @@ def test_a_queue_that_lost_units_is_no_matter_for_quarantine():
         world.node.commit()
 
 
+@pytest.mark.parametrize("base", [7, 10], ids=["amid a file", "with a file"])
+def test_what_is_no_message_behind_a_queue_that_begins_empty_is_skipped(base):
+    """A file has ten units: before the tenth there is none, nor a gap."""
+    node = FakeNode()
+    add(node, "t", base, sys_flag=0x10)
+    add(node, "t", base + 1)
+    node.commit_index = 1
+    world = World(node=node)
+    world.load(bases=[("t", 0, base)])
+    world.log.on_committed(1)
+    world.turns()
+    assert world.store.reader.min_offset("t", 0) == base
+    assert world.store.reader.max_offset("t", 0) == base + 2
+    found = world.store.reader.get("t", 0, base, 32, 10**6, None)
+    assert (found.count, found.next_offset) == (1, base + 2)
+
+
 def test_a_hint_of_an_earlier_version_is_not_believed():
     """It speaks of what is no message as of any other: a replica without the hint would not."""
     leader = World().begin()
