@@ -16,6 +16,7 @@ RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
 """
 
 import logging
+from bisect import bisect_left
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -400,13 +401,17 @@ class Reader:
 
         RocketMQ takes files by when they were last changed, which is when their last message was
         stored; that is asked of the message, since a rebuilt file is younger than its messages.
+        Each may lie on the disk alone, so that not all of them are asked.
         """
-        first = queue.min_offset // self._units_per_file * self._units_per_file
-        while True:
-            end = min(first + self._units_per_file, queue.max_offset)
-            if end == queue.max_offset or self._stored_at(queue, end - 1) >= timestamp:
-                return first, end
-            first = end
+        count = self._units_per_file
+        files = range(queue.min_offset // count, (queue.max_offset - 1) // count)  # but the last
+        first = count * (
+            files.start
+            + bisect_left(
+                files, timestamp, key=lambda n: self._stored_at(queue, (n + 1) * count - 1)
+            )
+        )
+        return first, min(first + count, queue.max_offset)
 
     def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
         """Return when a message was stored (ms). Errors: `DamagedEntry`."""

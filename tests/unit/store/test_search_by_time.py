@@ -81,3 +81,18 @@ def test_a_time_after_all_and_one_before_all(times):
         assert store.reader.offset_by_time("t", 1, 20, boundary) == 0
     assert store.reader.earliest_store_time("t", 0) == times[0]
     assert store.reader.earliest_store_time("t", 1) == -1
+
+
+def test_a_queue_of_many_files_is_not_asked_for_the_time_of_each(monkeypatch):
+    """Each question may cost a read of the disk, in which nobody else is served."""
+    times = range(100, 100 + 50 * UNITS_PER_FILE)
+    store = timed(times, 0)
+    body_at, asked = store._log.body_at, []
+    monkeypatch.setattr(
+        store.reader._log, "body_at", lambda *place: asked.append(place) or body_at(*place)
+    )
+    for timestamp in (0, 100, 333, 590, 10**15):
+        asked.clear()
+        found = store.reader.offset_by_time("t", 0, timestamp)
+        assert times[found] == min(max(timestamp, times[0]), times[-1])
+        assert len(asked) <= 6 + 4
