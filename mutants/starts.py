@@ -155,4 +155,15 @@ STARTS: Final = (
             ("if lacking and self._store.is_repairing:", "if False:"),
         ),
     ),
+    Mutant(
+        name="expired-queue-files-go-at-once",
+        breaks="All files of queues that retention drops are removed in one turn of the loop.",
+        source="Each removal waits for the disk; queues that are filled alike lose one together.",
+        plant=patch(
+            "store.queues.start:LogStart.drop_what_waits",
+            ("removed < REMOVALS_MAX and ", ""),
+            ("drop_files(REMOVALS_MAX - removed)", "drop_files()"),
+            ("if removed < REMOVALS_MAX:", "if True:"),
+        ),
+    ),
 )

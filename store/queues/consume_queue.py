@@ -13,6 +13,7 @@ are committed. Source: spec/disk.md 5.1, 5.3; RocketMQ ConsumeQueue, MappedFileQ
 """
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -293,19 +294,21 @@ class ConsumeQueue:
 
     # Removal
 
-    def drop_files(self) -> None:
-        """Remove the files that lie wholly before ``min_offset``; the last one stays.
+    def drop_files(self, most: int = sys.maxsize) -> int:
+        """Remove the files that lie wholly before ``min_offset``, at most so many; return how many.
 
-        It tells how far the queue has counted, to RocketMQ as well.
+        The last one stays: it tells how far the queue has counted, to RocketMQ as well.
         """
-        file_bytes = self._files.file_bytes
+        file_bytes, before = self._files.file_bytes, self.first_file
         limit = min(self.min_offset * UNIT_BYTES, self.written)
+        limit = min(limit, self.first_file + most * file_bytes)
         while self.first_file + file_bytes < self.written and self.first_file + file_bytes <= limit:
             self._files.remove(self.path(self.first_file))
             self.first_file += file_bytes
             self.crcs = self.crcs[self._files.file_blocks * CRC_BYTES :]
             self.unchecked >>= self._files.file_blocks
             self._files.forget_damage(self)
+        return (self.first_file - before) // file_bytes
 
     def remove_files(self) -> None:
         """Remove all files and make it an empty queue."""

@@ -32,6 +32,10 @@ STEP_UNITS: Final = 8_192
 """Units that are written before the loop gets its turn: a few milliseconds."""
 FILE_WORK: Final = 128
 """Making or removing a file takes as long as to write so many."""
+REMOVALS_MAX: Final = 2
+"""Files that retention removes in one tick: 1 to 12 ms each, since the directory is synced."""
+LOOKED_AT_MAX: Final = 4_096
+"""Queues that it looks at in one tick."""
 START_MAX: Final = 1 << 58
 """Where a queue may begin: there is room to count on behind it, as bytes have 63 bits."""
 TOPIC_SHOWN: Final = 100
@@ -107,6 +111,8 @@ class LogStart:
         """Drops what the key index has of messages before a position, if there is one."""
         self._drops_files = False
         """Whether files wait to be removed."""
+        self._left: list[ConsumeQueue] | None = None
+        """Queues that may have some of these, as far as a round of removals has come."""
         self._leaving: list[ConsumeQueue] = []
         """Former queues whose files are still there."""
         self.is_whole = True
@@ -159,7 +165,7 @@ class LogStart:
             with suppress(DamagedUnits):
                 queue.min_offset = self._offset_at(queue, position)
         self._forget_resolved()
-        self._drops_files = True
+        self._drops_files, self._left = True, None
         self.drop_keys_before(position)
 
     def install(self, starts: Iterable[QueueStart]) -> Iterator[bool]:
@@ -170,7 +176,7 @@ class LogStart:
         self._leaving += self._queues.by_key.values()
         self._queues.clear()
         self._forget_resolved()
-        self.is_whole = False
+        self.is_whole, self._left = False, None
         return self._steps(starts, may_drop=False)
 
     def settle(self, starts: Iterable[QueueStart]) -> Iterator[bool]:
@@ -205,7 +211,7 @@ class LogStart:
             if work >= STEP_UNITS:
                 work = yield from self._end_step()
         self._drops_files = self._drops_files or may_drop
-        self.is_whole = True
+        self.is_whole, self._left = True, None
 
     def _begin(self, queue: "ConsumeQueue", offset: int, work: int) -> Generator[bool, None, int]:
         """Let an empty queue begin at ``offset``; takes and returns what this step has done.
@@ -263,6 +269,23 @@ class LogStart:
         return before - sum(queue.file_count for queue in queues)
 
     def drop_what_waits(self) -> None:
-        """Remove the queue files that wait to be removed, if any do; at every tick."""
-        if self._drops_files:
-            self.drop_queue_files()
+        """Remove some of the queue files that wait to be removed, if any do; at every tick.
+
+        Each waits for the disk, and queues that are filled alike lose a file at the same time.
+        """
+        if not self._drops_files or self._is_syncing():
+            return
+        if self._left is None:
+            self._left = list(self._queues.by_key.values())
+        left, looked_at, removed = self._left, 0, 0
+        try:
+            while left and removed < REMOVALS_MAX and looked_at < LOOKED_AT_MAX:
+                removed += left[-1].drop_files(REMOVALS_MAX - removed)
+                looked_at += 1
+                if removed < REMOVALS_MAX:
+                    left.pop()
+        except FatalError as error:
+            if not may_open_no_more(error):
+                raise
+        if not left:
+            self._drops_files, self._left = False, None
