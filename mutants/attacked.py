@@ -20,6 +20,15 @@ ATTACKED: Final = (
         ),
     ),
     Mutant(
+        name="link-lost-behind-the-handshake",
+        breaks="Who hangs up right behind its answer to the greeting is never dialled again.",
+        source="uvloop and asyncio give no usable socket of a connection that was reset.",
+        plant=patch(
+            "dledger.peers.link:Link._confirm",
+            ("if transport.is_closing():", "if transport is None:"),
+        ),
+    ),
+    Mutant(
         name="saves-not-looked-at",
         breaks="What stands where a save writes first is found by the first save, not by a start.",
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",

@@ -26,6 +26,7 @@ CONNECT_TIMEOUT_S: Final = 1.0
 USER_TIMEOUT_MS: Final = 1500
 """A connection whose bytes nobody acknowledges for so long is given up and dialled anew: after a
 cut that drops packets, the kernel alone would wait out its growing retransmission timer."""
+HUNG_UP: Final = "it hung up; its log says why"
 
 
 class Outbound(asyncio.Protocol):
@@ -85,7 +86,7 @@ class Outbound(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Take that the connection is gone."""
         if not self.settled.is_set():
-            self._end(exc or NotProven("it hung up; its log says why"))
+            self._end(exc or NotProven(HUNG_UP))
         self.lost.set()
 
 
@@ -192,6 +193,8 @@ class Link:
             ) from None
         if protocol.error is not None:
             raise protocol.error
+        if transport.is_closing():  # its socket is gone: nothing can be set or written there
+            raise NotProven(HUNG_UP)
         if self._door.mode is Mode.TLS:
             found = self._door.member(transport)
             if found != self._peer:

@@ -3,15 +3,22 @@
 import asyncio
 import contextlib
 import gc
+import os
+import socket
+import struct
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from dledger.codec.handshake import Acceptor
 from dledger.config import DLedgerConfig
 from dledger.peers.door import Door
 from dledger.peers.link import Link
 from dledger.peers.trust import MemberCredentials
+from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.remoting.transport.dialling import dial
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
@@ -106,3 +113,60 @@ def test_a_name_is_dialled_at_its_addresses_until_one_takes_it() -> None:
             await dial(asyncio.Protocol, "a..b", port)
 
     run_bounded(test())
+
+
+KEY = b"0123456789abcdef0123456789abcdef"
+
+
+class DyingMember:
+    """It answers the greeting of whoever dials it, and is killed there; again and again."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        self.dials = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = self.socket.accept()
+                self.dials += 1
+                with accepted:
+                    self._answer(accepted)
+
+    def _answer(self, accepted: socket.socket) -> None:
+        (greeting,) = FrameDecoder().feed(accepted.recv(4096))
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.sendall(Acceptor((KEY,), ("g", "n1"), os.urandom).challenge(greeting))
+
+
+async def dials_of_one_that_dies(wanted: int) -> int:
+    """Return how often a member is dialled, within seconds, that hangs up behind its answer."""
+    member = DyingMember()
+    config = DLedgerConfig(
+        group="g", self_id="n0", peers={"n0": "127.0.0.1:1", "n1": member.address},
+        directory="/none", security=SecuritySettings(shared_key=KEY.decode()),
+        reconnect_ms_min=1, reconnect_ms_max=2,
+    )  # fmt: skip
+    credentials = MemberCredentials(config, SystemClock())
+    credentials.load()
+    door = Door(("g", "n0"), credentials, os.urandom)
+    link = Link("n1", member.address, config, door, lambda _: None)
+    link.start(b"hello")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2):
+            while member.dials < wanted:
+                await asyncio.sleep(0.005)
+    await link.stop()
+    member.socket.close()
+    return member.dials
+
+
+def test_a_member_that_dies_behind_its_answer_is_dialled_again() -> None:
+    assert asyncio.run(dials_of_one_that_dies(30)) >= 30
+
+
+def test_with_the_planted_bug_it_is_never_dialled_again() -> None:
+    with planted(BY_TESTS["link-lost-behind-the-handshake"]):
+        assert asyncio.run(dials_of_one_that_dies(30)) < 30
