@@ -29,6 +29,15 @@ ATTACKED: Final = (
         ),
     ),
     Mutant(
+        name="aborted-events-dropped",
+        breaks="Where entries find no space, nobody hears what happened while they were written.",
+        source="`dledger.membership` keeps links in step; `dledger.recorder` has every vote.",
+        plant=patch(
+            "dledger.core.raft:Raft.abort",
+            ("state.messages, state.replies = [], []", "self._empty_outbox()"),
+        ),
+    ),
+    Mutant(
         name="saves-not-looked-at",
         breaks="What stands where a save writes first is found by the first save, not by a start.",
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",

@@ -406,7 +406,8 @@ class Raft:
         log.abort(ready.entries[0].first_index)
         membership.roll_back(state, ready.entries[0].first_index)
         assert log.commit_index >= state.delivered_index, (log.commit_index, state.delivered_index)
-        self._empty_outbox()
+        # What has happened meanwhile has happened: its events stay.
+        state.messages, state.replies = [], []
         state.ack_index = None
         state.reads.confirmed = list(ready.reads)
         state.events.append(

@@ -19,6 +19,7 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import HardState, Role
+from dledger.core.ready import EventKind
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.dledger.cluster import Cluster
@@ -87,6 +88,30 @@ def test_configuration_that_could_not_be_written_is_rolled_back():
     cluster.replicas["n0"].store.is_full = True
     cluster.change("n0", REMOVE, "n2")
     assert voters(cluster, "n0") == ["n0", "n1", "n2"]
+
+
+def test_that_a_configuration_is_rolled_back_is_told():
+    """Whoever keeps links to the members follows what is told."""
+    cluster = elected()
+    cluster.replicas["n0"].store.is_full = True
+    cluster.change("n0", REMOVE, "n2")
+    events = cluster.replicas["n0"].events
+    told = [event.extra for event in events if event.kind is EventKind.CONFIG]
+    assert told == ["version=1 voters=n0,n1", "version=0 voters=n0,n1,n2"]
+
+
+def test_a_vote_given_while_entries_find_no_space_is_told():
+    cluster = elected()
+    raft, driver = cluster["n1"], cluster.replicas["n1"].driver
+    cluster.propose("n0", b"one")
+    append = next(m for m in cluster.network if m.receiver == "n1" and isinstance(m, Append))
+    raft.step(append)
+    ready = raft.ready()  # its term and vote are on their way to the disk, say
+    raft.step(VoteRequest("n2", "n1", 9, 5, 1, transfer=True))
+    cluster.replicas["n1"].store.is_full = True
+    driver.begin(ready)
+    assert not driver.complete(ready)
+    assert EventKind.VOTE in {event.kind for event in raft.ready().events}
 
 
 def test_configuration_is_on_disk_before_its_entry():
@@ -310,6 +335,8 @@ def test_leader_that_removes_itself_does_not_count_itself():
             BY_TESTS["removed-leader-counts-itself"],
             test_leader_that_removes_itself_does_not_count_itself,
         ),
+        (BY_TESTS["aborted-events-dropped"], test_that_a_configuration_is_rolled_back_is_told),
+        (BY_TESTS["aborted-events-dropped"], test_a_vote_given_while_entries_find_no_space_is_told),
     ],
 )
 def test_planted_bug_breaks_its_rule(mutant, rule):
