@@ -141,7 +141,8 @@ class Repairer:
         if found is not None and found.last_index == last_index and 0 <= offset < found.size:
             data = self._store.read_snapshot(offset, min(self._chunk_bytes, found.size - offset))
             term = self._raft.state.term
-            self._send(FetchedSnapshot(self._self_id, receiver, term, found, offset, data))
+            if data:  # else another one takes its place just now: the peer asks again, later
+                self._send(FetchedSnapshot(self._self_id, receiver, term, found, offset, data))
 
     def _collect(self, message: FetchedSnapshot) -> None:
         """Take a chunk of a snapshot that stands for damaged entries, and ask for the next."""
@@ -158,9 +159,11 @@ class Repairer:
         if wanted != self._snapshot_id:
             self._snapshot_id = wanted
             self._snapshot.clear()
-        if message.offset != len(self._snapshot):
-            return
-        self._snapshot += message.data
+        if message.offset == len(self._snapshot):
+            self._snapshot += message.data
+        elif message.offset:
+            return  # it comes a second time
+        # Else a chunk was lost, and this answers the question that was asked anew: go on there.
         self._asked_ms = self._now_ms
         if len(self._snapshot) < wanted.size:
             place = (wanted.last_index, len(self._snapshot))

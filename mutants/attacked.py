@@ -38,6 +38,12 @@ ATTACKED: Final = (
         ),
     ),
     Mutant(
+        name="repair-stuck-behind-a-lost-chunk",
+        breaks="A snapshot for damaged entries is not fetched any more once a chunk of it is lost.",
+        source="Of this project: who asks anew is answered with the first chunk.",
+        plant=patch("dledger.repair:Repairer._collect", ("elif message.offset:", "else:")),
+    ),
+    Mutant(
         name="saves-not-looked-at",
         breaks="What stands where a save writes first is found by the first save, not by a start.",
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",
