@@ -18,7 +18,7 @@ from typing import Final, get_args
 
 from dledger.config import DLedgerConfig
 from dledger.core.messages import FetchedEntries, FetchedSnapshot, FetchEntries, FetchSnapshot
-from dledger.core.model import LogIndex, NodeId, Role, SnapshotId
+from dledger.core.model import NO_INDEX, LogIndex, NodeId, Role, SnapshotId
 from dledger.core.raft import Raft
 from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 from dledger.driver import Send
@@ -53,6 +53,8 @@ class Repairer:
         self._asked_ms: int | None = None
         self._now_ms = 0
         self._attempts = 0
+        self._passed: LogIndex = NO_INDEX
+        """Of this damaged entry, the last that was asked for, no peer has given a copy."""
         self._chunk_bytes = min(config.span_bytes_max, SNAPSHOT_CHUNK_BYTES)
         self._snapshot_id: SnapshotId | None = None
         self._snapshot = bytearray()
@@ -102,7 +104,7 @@ class Repairer:
         """Ask the next peer for what is damaged, if none is being asked."""
         self._now_ms = now_ms
         if not self._store.corruption.damaged:
-            self._asked_ms, self._attempts = None, 0
+            self._asked_ms, self._attempts, self._passed = None, 0, NO_INDEX
             self._is_behind, self._snapshot_id = False, None
             self._snapshot.clear()
         elif self._asked_ms is None or now_ms - self._asked_ms >= RETRY_MS:
@@ -183,9 +185,13 @@ class Repairer:
             self._silent_until_ms = now_ms + UNREPAIRED_LOG_INTERVAL_MS
             self._complain(wanted)
         if others:
-            peer = others[self._attempts % len(others)]
-            last = _end_of_run(wanted)
-            self._send(FetchEntries(self._self_id, peer, state.term, wanted[0], last))
+            number = self._attempts % len(others)
+            # What no peer has holds up nothing that lies behind it; its turn comes again.
+            wanted = [index for index in wanted if index > self._passed] or wanted
+            place = (wanted[0], _end_of_run(wanted))
+            self._send(FetchEntries(self._self_id, others[number], state.term, *place))
+            if number + 1 == len(others):
+                self._passed = wanted[0]
         self._attempts += 1
         self._asked_ms = now_ms
 

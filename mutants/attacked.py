@@ -44,6 +44,12 @@ ATTACKED: Final = (
         plant=patch("dledger.repair:Repairer._collect", ("elif message.offset:", "else:")),
     ),
     Mutant(
+        name="repair-held-up-by-the-first",
+        breaks="A damaged entry that no peer has keeps those behind it from being fetched.",
+        source="docs/raft.md: damaged entries are fetched from a peer.",
+        plant=patch("dledger.repair:Repairer._ask", ("self._passed = wanted[0]", "pass")),
+    ),
+    Mutant(
         name="saves-not-looked-at",
         breaks="What stands where a save writes first is found by the first save, not by a start.",
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dledger.config import DLedgerConfig
+from dledger.core.messages import FetchEntries
 from dledger.core.model import Role, SnapshotId
 from dledger.repair import RETRY_MS, Repairer
 from dledger.storage.corruption import Place
@@ -96,3 +97,26 @@ def test_nobody_asks_in_haste_for_a_snapshot_that_another_one_replaces():
     store.is_replaced = True
     asker.repairer.pass_time(0)
     assert exchange(asker, peer) == 1
+
+
+def asked_for(*damaged: int, questions: int) -> list[tuple[str, int, int]]:
+    """Return whom a replica asks for what while nobody answers."""
+    asker = Side("n0", Store(*damaged))
+    for turn in range(questions):
+        asker.repairer.pass_time(turn * RETRY_MS)
+    said = [message for message in asker.said if isinstance(message, FetchEntries)]
+    return [(one.receiver, one.first_index, one.last_index) for one in said]
+
+
+def test_an_entry_that_no_peer_has_holds_up_nothing_behind_it():
+    assert asked_for(5, 6, 9, questions=8) == [
+        ("n1", 5, 6), ("n2", 5, 6),
+        ("n1", 6, 6), ("n2", 6, 6),
+        ("n1", 9, 9), ("n2", 9, 9),
+        ("n1", 5, 6), ("n2", 5, 6),
+    ]  # fmt: skip
+
+
+def test_with_the_planted_bug_the_first_one_is_asked_for_alone():
+    with planted(BY_TESTS["repair-held-up-by-the-first"]):
+        assert {first for _, first, _ in asked_for(5, 6, 9, questions=8)} == {5}
