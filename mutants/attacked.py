@@ -50,6 +50,14 @@ ATTACKED: Final = (
         plant=patch("dledger.repair:Repairer._ask", ("self._passed = wanted[0]", "pass")),
     ),
     Mutant(
+        name="snapshot-asked-for-in-haste",
+        breaks="While a leader replaces its snapshot, it and who needs one talk without a pause.",
+        source="Of this project: `SnapshotFiles.read` has nothing to give meanwhile.",
+        plant=patch(
+            "dledger.core.snapshot_sender:send_snapshot", ("if not data:", "if data is None:")
+        ),
+    ),
+    Mutant(
         name="saves-not-looked-at",
         breaks="What stands where a save writes first is found by the first save, not by a start.",
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",

@@ -42,6 +42,9 @@ def send_snapshot(state: RaftState, progress: Progress) -> None:
     data, offset = b"", max(progress.snapshot_offset, 0)
     if progress.snapshot_offset >= 0 and not progress.silent:
         data = log.read_snapshot(offset, state.config.snapshot_chunk_bytes)
+        if not data:  # another one takes its place just now: ask again, but not in haste
+            progress.sent_tick = state.tick
+            return
     state.messages.append(
         InstallSnapshot(state.node_id, progress.node_id, state.term, current, offset, data)
     )

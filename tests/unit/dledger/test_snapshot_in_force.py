@@ -24,6 +24,7 @@ from dledger.core.messages import (
     VoteReply,
 )
 from dledger.core.model import HardState
+from dledger.core.progress import RETRY_TICKS
 from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
 from dledger.driver import Driver
@@ -153,7 +154,40 @@ def test_a_snapshot_that_was_not_opened_before_is_asked_for_again(tmp_path):
     """Its file is gone; the other one has another size, and is not taken for it."""
     run = chunks_of_a_trim_meanwhile(tmp_path / "n0", RealDisk(), is_read=False)
     found, _ = asyncio.run(run)
-    assert found == [(b"", 0, True), (b"", 0, False)]
+    assert found == [(b"", 0, False)]  # once there is something to send
+
+
+async def questions_of_a_slow_write(path, rounds):
+    """Return how often n2 is asked what it has while another snapshot is being written."""
+    leader = Leader(path, RealDisk())
+    leader.lead()
+    first = await leader.trim(20)
+    leader.worker.tell()
+    leader.worker.tell()
+    assert await first
+    announced = decode_snapshot(leader.path.read_bytes())[0].id
+    plan = leader.trimmer.plan(40)
+    found = leader.take(AppendReject("n2", "n0", 4, 59, -1, 0, -1))
+    trimming = await leader.trim(40, plan)
+    for _ in range(rounds):  # it answers each question at once
+        if found and isinstance(found[-1], InstallSnapshot):
+            found += leader.take(SnapshotReply("n2", "n0", 4, announced, 0)) or [None]
+    asked = sum(one is not None for one in found)
+    for _ in range(RETRY_TICKS):
+        leader.raft.tick()
+    late = [one for one in leader.take() if isinstance(one, InstallSnapshot)]
+    trimming.cancel()
+    leader.store.close()
+    return asked, len(late)
+
+
+def test_nobody_is_asked_in_haste_while_another_snapshot_is_written(tmp_path):
+    assert asyncio.run(questions_of_a_slow_write(tmp_path / "n0", 100)) == (1, 1)
+
+
+def test_with_the_planted_bug_both_talk_without_a_pause(tmp_path):
+    with planted(BY_TESTS["snapshot-asked-for-in-haste"]):
+        assert asyncio.run(questions_of_a_slow_write(tmp_path / "n0", 100)) == (101, 1)
 
 
 @pytest.mark.parametrize("is_sound", [True, False])
