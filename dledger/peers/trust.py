@@ -1,7 +1,7 @@
 """The keys and certificates of one member, which must be those of this member."""
 
 from dledger.config import DLedgerConfig
-from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.protocol.certificates import Identity, node_identity
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.errors import FatalError
@@ -15,11 +15,10 @@ class MemberCredentials(CredentialStore):
         self.own = node_identity(config.group, config.self_id)
         """What the certificate must say."""
 
-    def load(self) -> None:
-        """Read everything. Errors: `FatalError` names the file and what is wrong."""
-        super().load()
-        if self.identity not in {None, self.own}:
+    def check_owner(self, identity: Identity) -> None:
+        """Refuse the certificate of anybody else. Errors: `FatalError` names the file."""
+        if identity != self.own:
             raise FatalError(
                 f"peerTlsCertPath={self.settings.cert_path}: it is the certificate of"
-                f" {self.identity}, and this is {self.own}"
+                f" {identity}, and this is {self.own}"
             )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import struct
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -11,12 +12,14 @@ import uvloop
 from cli.certificates import Authority
 from dledger.codec.handshake import Acceptor, Dialler
 from dledger.codec.peer import PeerCodec
+from dledger.config import DLedgerConfig
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.messages import AppendReply, VoteRequest
 from dledger.errors import NotLeader
 from dledger.limits import PEER_PENDING_PER_ADDRESS_MAX
 from dledger.peers.inbound import Inbound
 from dledger.peers.rpc import TcpTransport
+from dledger.peers.trust import MemberCredentials
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
@@ -369,6 +372,29 @@ def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, mo
 
     run(main())
     assert sum("event=credentials_read" in line for line in lines(caplog)) >= 3
+
+
+def after_a_mix_up(authority, tmp_path):
+    """Return whom a member's certificate names, and what is used, once another's took its place."""
+    own, other, _ = certified(authority)
+    peers = {"n0": "127.0.0.1:1", "n1": "127.0.0.1:2"}
+    config = DLedgerConfig(
+        group="group", self_id="n0", peers=peers, directory=str(tmp_path), security=own
+    )
+    credentials = MemberCredentials(config, SystemClock())
+    credentials.load()
+    for path, wrong in ((own.cert_path, other.cert_path), (own.key_path, other.key_path)):
+        Path(path).write_bytes(Path(wrong).read_bytes())
+    assert not credentials.refresh()
+    return credentials.identity, credentials.credentials.identity, credentials.version
+
+
+def test_the_certificate_of_another_member_put_in_the_place_of_the_own_is_not_used(
+    tmp_path, authority, caplog
+):
+    own = node_identity("group", "n0")
+    assert after_a_mix_up(authority, tmp_path) == (own, own, 1)
+    assert "event=credentials_not_read" in caplog.text
 
 
 async def heard_within(seconds, node, commit_index):

@@ -160,11 +160,15 @@ class CredentialStore:
             raise FatalError(
                 f"peerTlsKeyPath={settings.key_path}: not the key of {settings.cert_path}"
             )
+        self.check_owner(identity)
         self._contexts = {side: self._make_context(is_server=side) for side in (False, True)}
         self.identity = identity
         self.credentials = CertificateCredentials(certificate, key)
         self.expires_ms = expires_ms(certificate)
         return certificate
+
+    def check_owner(self, identity: Identity) -> None:
+        """Refuse somebody else's certificate; here it may be anybody's. Errors: `FatalError`."""
 
     def refresh(self) -> bool:
         """Read the files anew if they have changed; return whether something else counts now."""
