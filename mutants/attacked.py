@@ -58,6 +58,15 @@ ATTACKED: Final = (
         ),
     ),
     Mutant(
+        name="install-leaves-its-marker",
+        breaks="An install that finds no space leaves word that its snapshot replaces the log.",
+        source="Of this project: the same snapshot, of a trim, is then taken for one at a start.",
+        plant=patch(
+            "dledger.storage.snapshot_files:SnapshotFiles.install",
+            ("self._disk.remove(self._marker_path)", "pass"),
+        ),
+    ),
+    Mutant(
         name="saves-not-looked-at",
         breaks="What stands where a save writes first is found by the first save, not by a start.",
         source="topics.json.bak as a folder: the broker served for 5 s, and ended.",

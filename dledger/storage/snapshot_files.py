@@ -175,7 +175,11 @@ class SnapshotFiles:
             return None
         meta, state = found
         self._disk.replace(self._marker_path, _name_of(meta.id))
-        self._replace(meta, data)
+        try:
+            self._replace(meta, data)
+        except OSError:  # no space. The same one may yet stand for a trim, and voids no log then
+            self._disk.remove(self._marker_path)
+            raise
         self._installed = (meta.id, state)
         return meta
 

@@ -516,6 +516,41 @@ def test_full_disk_refuses_a_chunk_and_keeps_the_log(tmp_path):
     store.close()
 
 
+def end_after_a_trim_with_what_found_no_space(path):
+    """Return where a log ends that has trimmed with a snapshot whose install had found no space.
+
+    The leader that sent it went, and another one had the entries still.
+    """
+
+    refused = ["snapshot"]
+
+    class FullDisk(RealDisk):
+        def replace(self, name, data):
+            if name.endswith("/snapshot") and refused:
+                raise OSError(next(iter(NO_SPACE)), refused.pop())
+            super().replace(name, data)
+
+    make_log(path).close()
+    store = open_store(path, FullDisk(), Checkpoint(59, 59))
+    plan = store.plan_trim(40)
+    last_index = plan.first_index - 1
+    data = encode_snapshot((last_index, plan.base_term, plan.position), 41, GROUP, b"state")
+    announced = decode_snapshot(data)[0].id
+    assert not store.stage(StageWork(announced, 0, data, install=True)).kept
+    assert store.snapshots.save(data)
+    store.trim(plan)()
+    store.close()
+    again = open_store(path, RealDisk(), Checkpoint())
+    again.close()
+    return again.last_index
+
+
+def test_an_install_that_found_no_space_leaves_nothing_that_voids_the_log(tmp_path):
+    assert end_after_a_trim_with_what_found_no_space(tmp_path / "n") == 59
+    with planted(BY_TESTS["install-leaves-its-marker"]):
+        assert end_after_a_trim_with_what_found_no_space(tmp_path / "m") < 59
+
+
 def test_damaged_snapshot_file_stops_the_start(tmp_path):
     do_install(tmp_path / "n", RealDisk(), snapshot()).close()
     path = tmp_path / "n" / "snapshot"
