@@ -107,12 +107,18 @@ class _Walk:
         self._base_term = self._term = base.id.last_term
 
     def _find_first_index(self) -> LogIndex:
-        """Return the index of the first entry; 0 when there is none or it is damaged."""
-        view = self._data.segment_view(self._data.start)
-        if view is None or self._data.start == 0:
+        """Return the index of the first entry; 0 when there is none or it is damaged.
+
+        Where nothing was written, a loss of power took the first entries, or they were cut off.
+        """
+        position = self._data.start
+        view = self._data.segment_view(position)
+        if view is None or position == 0:
+            return 0
+        if _is_blank(view, 0) and self._data.nonzero_end(position) == position:
             return 0
         header = decode_header(view)
-        index, position = header.entry_index, self._data.start
+        index = header.entry_index
         if header_problem(header, index, position, len(view)) or not self._is_first(header, view):
             path = self._data.path(self._data.start)
             raise FatalError(f"{path} offset 0: the first entry is damaged")

@@ -63,6 +63,47 @@ def test_a_member_without_entries_gets_them_and_starts_again(tmp_path, begin):
     replica.close()
 
 
+def test_first_entries_that_a_loss_of_power_took_come_again(tmp_path):
+    """Their file was made, which is synced; they were not."""
+    begin = SEGMENT * 3
+    replica = open_member(tmp_path)
+    fill(replica, append(0, begin))
+    replica.close()
+    for folder in ("data", "index"):
+        for file in (tmp_path / folder).iterdir():
+            file.write_bytes(bytes(file.stat().st_size))
+    replica = open_member(tmp_path)
+    assert replica.store.last_index == -1
+    assert fill(replica, append(0, begin), append(2, begin + 98))[-1].match_index == 3
+    replica.close()
+    replica = open_member(tmp_path)
+    store = replica.store
+    assert (store.first_index, store.first_position, store.last_index) == (0, begin, 3)
+    replica.close()
+
+
+def test_first_entries_that_were_cut_off_come_again(tmp_path):
+    """The process ended between the cut and the write of what a new leader has there."""
+    begin = SEGMENT * 3
+    replica = open_member(tmp_path)
+    fill(replica, append(0, begin))
+    replica.store.truncate(0)
+    replica.close()
+    replica = open_member(tmp_path)
+    assert fill(replica, append(0, begin))[-1].match_index == 1
+    replica.close()
+
+
+def test_a_damaged_first_entry_is_refused(tmp_path):
+    replica = open_member(tmp_path)
+    fill(replica, append(0, SEGMENT * 3))
+    replica.close()
+    (file,) = (tmp_path / "data").iterdir()
+    file.write_bytes(bytes(48) + file.read_bytes()[48:])
+    with pytest.raises(FatalError, match="the first entry is damaged"):
+        open_member(tmp_path)
+
+
 def test_a_log_that_has_lost_its_first_segment_is_refused(tmp_path):
     replica = open_member(tmp_path)
     position, first = SEGMENT * 3, 0
