@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from dledger.codec.configuration import encode_configuration, encode_configuration_span
+from dledger.codec.peer import names_fit
 from dledger.config import DLedgerConfig, is_address
 from dledger.core import membership
 from dledger.core.configuration import Change, ChangeKind, Configuration
@@ -89,6 +90,9 @@ class MembershipService:
                 f"{node_id[:64]!r} is not a node id, as n3 is: at most 64 letters, digits and _,"
                 " the last one a digit"
             )
+        group, members = self._config.group, self._configuration.members
+        if not all(names_fit(group, node_id, one) for one in members):
+            raise MembershipRefused(f"{node_id} is too long beside the name of this group")
         if not is_address(address):
             raise MembershipRefused(f"{address[:255]!r} is not an address of the form host:port")
         known = self._config.peers.get(node_id, address)

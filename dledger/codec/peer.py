@@ -111,6 +111,7 @@ HELLO: Final = 31013
 _WITH_TEXT: Final = frozenset({HELLO, CODES[ToldMembers]})
 CODES_OF_PEERS: Final = range(31_001, 32_000)
 """Kinds of messages between replicas; one that is not known is from a later version."""
+NAMES_BYTES_MAX: Final = 255
 _NAMES_MAX: Final = 256
 """Most servers whose names are remembered."""
 _FIELDS: Final[dict[int, struct.Struct]] = {
@@ -473,10 +474,15 @@ def _pack_fetched(fields: struct.Struct, message: FetchedEntries) -> bytes:
     return fields.pack(first, span.last_index, span.term, crc32(span.data))
 
 
+def names_fit(*names: str) -> bool:
+    """Tell whether a message has room for these: group, sender, receiver."""
+    return sum(1 + len(name.encode()) for name in names) <= NAMES_BYTES_MAX
+
+
 def _pack_names(group: str, sender: NodeId, receiver: NodeId) -> bytes:
     parts = [name.encode() for name in (group, sender, receiver)]
     packed = b"".join(bytes((len(part),)) + part for part in parts)
-    if len(packed) > 255:
+    if len(packed) > NAMES_BYTES_MAX:
         raise ValueError(f"names of group and nodes are too long: {packed!r}")
     return packed
 

@@ -246,6 +246,31 @@ def test_learner_that_nobody_could_dial_never_gets_into_the_log(tmp_path, node_i
     run(main())
 
 
+class LongNamed(Group):
+    """Its name leaves room for two bytes less than the longest id takes."""
+
+    def config(self, node_id, **other):
+        return dataclasses.replace(super().config(node_id, **other), group="g" * 188)
+
+
+async def longest_learner(path):
+    group = LongNamed(path, 1)
+    await group.start()
+    leader = await group.leader()
+    try:
+        await leader.operations.change_membership(Change(ADD, "n" * 61 + "3", "127.0.0.1:1"))
+        await leader.operations.change_membership(Change(REMOVE, "n" * 61 + "3"))
+        with pytest.raises(MembershipRefused, match="too long beside the name of this group"):
+            await leader.operations.change_membership(Change(ADD, "n" * 62 + "3", "127.0.0.1:1"))
+    finally:
+        await group.stop()
+    assert not group.fatal
+
+
+def test_learner_whose_name_no_message_has_room_for_never_gets_into_the_log(tmp_path):
+    run(longest_learner(tmp_path))
+
+
 def test_name_that_is_no_name_does_not_end_the_link(tmp_path):
     """What no encoding of names takes is an address like one where nobody is."""
 
