@@ -275,7 +275,20 @@ class CorruptionGuard:
         segment = self._data.segment_bytes
         if end - 1 >= position - position % segment + segment:
             return None  # the segment ends between: how long the entry is cannot be told
+        if end % segment == 0:
+            end = self._end_record_before(end, position)
         return Place(position, end - position, before.term)
+
+    def _end_record_before(self, end: int, position: int) -> int:
+        """Return where the record lies that ends a segment; ``end`` if it is damaged, too."""
+        view, offset = self._data.locate(position)
+        assert view is not None, position
+        last = offset + len(bytes(view[offset:]).rstrip(b"\0"))
+        # Behind it everything is zero, and so may be the last bytes of the number in it.
+        for at in range(last - END_RECORD_BYTES, last - END_RECORD_BYTES // 2):
+            if at >= offset + HEADER_BYTES and is_end_record(view, at):
+                return position - offset + at
+        return end
 
 
 def _unknown_term(index: LogIndex) -> Term | None:

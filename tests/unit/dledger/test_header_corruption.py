@@ -260,6 +260,21 @@ def test_a_peers_copy_repairs_it(index):
         assert store.body_view(index) == stored().entries[index][3]
 
 
+@pytest.mark.parametrize("index", [2, 5])
+def test_a_peers_copy_repairs_the_last_entry_of_a_segment_whose_unit_is_damaged_too(index):
+    """How long it is, the record behind it tells that ends the segment."""
+    copy = open_store(disk_of(None)).read(index, index, 1 << 20)
+    disk = disk_of(None)
+    store = open_store(disk)
+    begin = stored().entries[index][0]
+    assert disk.corrupt(f"{DATA}/{begin - begin % SEGMENT:020}", begin % SEGMENT + 3, 4)
+    assert disk.corrupt(f"{INDEX}/{0:020}", index * UNIT_BYTES + 8, 4)
+    with pytest.raises(DamagedEntry):
+        store.body_view(index)
+    assert store.restore(copy) == [index]
+    assert store.body_view(index) == stored().entries[index][3]
+
+
 @every_entry
 def test_a_corrupt_copy_repairs_nothing(index):
     """A sender looks, too (`test_nothing_of_it_is_sent_to_a_peer`): these bytes are taken raw."""
