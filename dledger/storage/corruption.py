@@ -270,14 +270,17 @@ class CorruptionGuard:
             end = behind.position if behind is not None else None
             term = behind.term if behind is not None else None
         before = self._maybe_unit(index - 1) if index > bounds.first_index else None
-        if position is None or end is None or before is None or term not in (None, before.term):
+        known = self.term_at(index)
+        if known is None and before is not None and term in (None, before.term):
+            known = before.term
+        if position is None or end is None or known is None:
             return None
         segment = self._data.segment_bytes
         if end - 1 >= position - position % segment + segment:
             return None  # the segment ends between: how long the entry is cannot be told
         if end % segment == 0:
             end = self._end_record_before(end, position)
-        return Place(position, end - position, before.term)
+        return Place(position, end - position, known)
 
     def _end_record_before(self, end: int, position: int) -> int:
         """Return where the record lies that ends a segment; ``end`` if it is damaged, too."""

@@ -260,12 +260,17 @@ def test_a_peers_copy_repairs_it(index):
         assert store.body_view(index) == stored().entries[index][3]
 
 
-@pytest.mark.parametrize("index", [2, 5])
-def test_a_peers_copy_repairs_the_last_entry_of_a_segment_whose_unit_is_damaged_too(index):
-    """How long it is, the record behind it tells that ends the segment."""
+@pytest.mark.parametrize(
+    ("index", "is_committed"),
+    [*((index, True) for index in range(LAST + 1)), (2, False), (5, False)],
+)
+def test_a_peers_copy_repairs_what_is_damaged_in_both_files(index, is_committed):
+    """The core knows its term; how long the last one of a segment is, the record behind it."""
     copy = open_store(disk_of(None)).read(index, index, 1 << 20)
     disk = disk_of(None)
     store = open_store(disk)
+    if is_committed:
+        store.corruption.term_at = TERMS.__getitem__
     begin = stored().entries[index][0]
     assert disk.corrupt(f"{DATA}/{begin - begin % SEGMENT:020}", begin % SEGMENT + 3, 4)
     assert disk.corrupt(f"{INDEX}/{0:020}", index * UNIT_BYTES + 8, 4)
