@@ -62,9 +62,9 @@ LEADER_P: Final = 0.3
 TO_LEADER: Final = ("crash", "cut", "pause")
 
 
-def has_ambushes(rng: SplitRng) -> bool:
+def has_ambushes(rng: SplitRng, share: float = SHARE) -> bool:
     """Tell whether the plan of a seed has some; ``rng``: the stream that they are drawn from."""
-    return rng.split("on").chance(SHARE)
+    return rng.split("on").chance(share)
 
 
 def with_ambushes(
@@ -74,14 +74,16 @@ def with_ambushes(
 
     Args:
         rng: their stream.
-        events: what else happens; half of those plans keep little of it.
+        events: what else happens; half of those plans keep little of it, unless it is a story.
         options: of the run.
-        workload: says whether logs are dropped at any time.
+        workload: says so, and whether logs are dropped at any time.
     """
     if not has_ambushes(rng):
         return list(events)
     kept = [*events]
-    if rng.split("alone").chance(ALONE_P):
+    asked = workload.transactional
+    is_story = workload.edges is not None or (asked is not None and asked.asked_again)
+    if not is_story and rng.split("alone").chance(ALONE_P):
         kept = [one for one in events if one.package in KEPT]
     among = dict(OF_GROUP)
     if not options.alone:

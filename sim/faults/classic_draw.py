@@ -48,11 +48,11 @@ def draw_classic(seed: int, mode: str | None = None) -> Plan:
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     events = [] if is_calm else draw_package(rng.split("faults"), Package.CLASSIC, options)
     hidden = rng.split(AMBUSHES)
-    if has_ambushes(hidden):
-        events = sorted([*events, *ambushes(hidden, options, OF_PAIR)], key=lambda one: one.at_ms)
-    elif rng.split("away").chance(AWAY_P):
+    if rng.split("away").chance(AWAY_P):
         stream = rng.split("absence")
         options, events = _with_absence(stream, options, events, workload.consumers)
+    elif has_ambushes(hidden):
+        events = sorted([*events, *ambushes(hidden, options, OF_PAIR)], key=lambda one: one.at_ms)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 

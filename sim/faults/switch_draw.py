@@ -45,6 +45,8 @@ UNANSWERED_P: Final = 0.08
 """Plans with a master that is not told what was decided, see `_unanswered`."""
 UNANSWERED: Final = "unanswered sets"
 """The stream that these are drawn from, behind everything else."""
+AMBUSHES_P: Final = 0.5
+"""Plans with ambushes, of those without a story: nothing else is to happen in one."""
 DECIDED_MS: Final = 4_600
 """A request for another set is given up before."""
 SILENT_P: Final = 0.08
@@ -69,11 +71,12 @@ def draw_switch(seed: int) -> Plan:
     events = [] if is_calm else draw_package(rng.split("faults"), Package.SWITCH, options)
     if rng.split("wild").chance(WILD_P) and not is_calm:
         events += draw_package(rng.split("more faults"), Package.SWITCH, options)
-    hidden = rng.split(AMBUSHES)
-    if has_ambushes(hidden):
-        events += ambushes(hidden, options, OF_SWITCH, FIRST_MS)
-    elif not is_calm:
+    usual = list(events)
+    if not is_calm:
         options, events = _with_stories(rng, options, events)
+    hidden = rng.split(AMBUSHES)
+    if events == usual and has_ambushes(hidden, AMBUSHES_P):
+        events += ambushes(hidden, options, OF_SWITCH, FIRST_MS)
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))

@@ -39,7 +39,7 @@ def test_faults_meet_masters_and_slaves_of_the_plan():
         assert brokers <= set(hosts)
         assert all(one.end_ms <= plan.options.safety_ms for one in plan.events)
     kinds = {one.kind for plan in plans for one in plan.events}
-    assert kinds == {recipe.kind for recipe in RECIPES[Package.CLASSIC]}
+    assert kinds == {recipe.kind for recipe in RECIPES[Package.CLASSIC]} | {FaultKind.AMBUSH}
     away = [one for plan in plans for one in plan.events if one.for_ms == AWAY_MS]
     assert {one.target for one in away} == {MASTER}
     assert 0.1 * len(SEEDS) < len(away) < 0.3 * len(SEEDS)

@@ -20,7 +20,7 @@ class Store:
 
     def __init__(self, end=0):
         self.reader = self.writer = self
-        self.writable = True
+        self.writable = self.readable = True
         self.end = end
 
     def get(self, *place):

@@ -102,6 +102,7 @@ def test_members_that_get_everything_need_not_know_of_each_other():
 def told():
     """Which groups are told when a connection closes."""
     processor, groups = ClientProcessor.__new__(ClientProcessor), []
+    processor._waiting = {}
     processor._producers = SimpleNamespace(close=lambda _id: None)
     processor._consumers = SimpleNamespace(close=lambda _id: ["a", "b"])
     processor.notify = groups.append

@@ -8,7 +8,8 @@ from collections import Counter
 import msgspec
 import pytest
 
-from sim.faults.apply import EFFECTS
+from sim.faults.ambush_draw import OF_GROUP, ambushes
+from sim.faults.apply import EFFECTS, NO_FAULTS
 from sim.faults.budget import damage_ms, problems, within_budget
 from sim.faults.draw import (
     BEHIND_COMPACT_P,
@@ -30,6 +31,7 @@ from sim.faults.plan import (
 )
 from sim.faults.recipes import RECIPES
 from sim.layout import Layout
+from sim.rng import SplitRng
 
 SEEDS = range(1_000)
 
@@ -144,8 +146,10 @@ def test_seeds_differ_in_everything_that_can_differ(plans):
 
 def test_every_kind_can_be_drawn_and_applied():
     drawn = {recipe.kind for recipes in RECIPES.values() for recipe in recipes}
+    drawn |= {one.kind for one in ambushes(SplitRng(1), Options(), OF_GROUP)}
     assert drawn == set(FaultKind) == set(EFFECTS)
-    assert set(RECIPES) == set(Package) - {Package.FAR}  # whose events are no faults
+    no_faults = {Package.FAR, Package.AMBUSH}
+    assert set(RECIPES) == set(Package) - no_faults == set(Package) - NO_FAULTS
 
 
 def test_a_replica_that_is_behind_has_others_that_drop_what_it_lacks(plans):

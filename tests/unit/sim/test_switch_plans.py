@@ -25,7 +25,7 @@ def test_faults_meet_brokers_and_controllers_of_the_plan():
         assert all(one.end_ms <= plan.options.safety_ms for one in plan.events)
         assert [one.at_ms for one in plan.events] == sorted(one.at_ms for one in plan.events)
     kinds = {one.kind for plan in plans for one in plan.events}
-    assert kinds == {recipe.kind for recipe in RECIPES[Package.SWITCH]}
+    assert kinds == {recipe.kind for recipe in RECIPES[Package.SWITCH]} | {FaultKind.AMBUSH}
     targets = {one.target for plan in plans for one in plan.events}
     assert {Role.LEADER, Role.CONTROLLER, Role.NAMESRV, "a2", "ns0"} <= targets
     assert any(not plan.events for plan in plans)
