@@ -27,6 +27,7 @@ from sim.oracles.heard_ends import END_TRANSACTION
 from sim.oracles.held_pulls import SUSPEND_MS_MAX, SUSPENDS, is_too_soon
 from sim.oracles.known_members import SILENT_NS, KnownMembers
 from sim.oracles.listening import Listening
+from sim.oracles.order import changes_lock
 from sim.oracles.prompt import Prompt
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
@@ -433,14 +434,20 @@ class Brokers:
             return
         wanted, given = json.loads(request.body), json.loads(answer.body)["lockOKMQSet"]
         client, group = wanted["clientId"], wanted["consumerGroup"]
-        self.early.on_lock(replica, client, group, given)
         granted = {(group, queue["topic"], queue["queueId"]) for queue in given}
         since = self._truth.statements[asked.statements :]
+        freed = {
+            key for key in granted if any(changes_lock(one, "", key, "unlock") for one in since)
+        }  # by somebody else meanwhile
+        self.early.on_lock(replica, client, granted - freed)
         for queue in wanted["mqSet"]:
             key = (group, queue["topic"], queue["queueId"])
-            if key in granted and not any(_locks(one, client, key) for one in since):
+            if key in granted and not any(changes_lock(one, client, key) for one in since):
                 self._fail(self.lock_name, replica, f"gives {key} to {client} without a record")
-            if key not in granted:
+            # What is refused is so when the request comes: its lock may be given back since.
+            if key not in granted and not any(
+                changes_lock(one, "", key, "unlock") for one in since
+            ):
                 self._check_refusal(replica, key, client)
 
     def _check_refusal(self, replica: Replica, key: tuple[str, str, int], client: str) -> None:
@@ -491,10 +498,3 @@ def _records(body: bytes) -> Iterator[bytes]:
             raise Violation(Brokers.name, f"a record of {size} bytes at {at} of {len(body)}")
         yield body[at : at + size]
         at += size
-
-
-def _locks(statement: object, client: str, key: tuple[str, str, int]) -> bool:
-    kind, content = statement.kind, statement.content  # type: ignore[attr-defined]  # a Statement
-    if kind != "lock" or content["clientId"] != client or content["group"] != key[0]:
-        return False
-    return any((one["topic"], one["queueId"]) == key[1:] for one in content["queues"])

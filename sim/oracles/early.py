@@ -9,7 +9,7 @@ of any kind. Source: docs/storage.md; spec/wire.md 3.7.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Violation
 from store.results import PutStatus
@@ -52,13 +52,10 @@ class Early:
         if replica.controller.tables.topics.get(topic) is None:
             _fail(replica, f"says that {topic} is made, and does not know it")
 
-    def on_lock(
-        self, replica: Replica, client: str, group: str, given: Iterable[dict[str, Any]]
-    ) -> None:
-        """Locks were granted. Errors: `Violation`."""
+    def on_lock(self, replica: Replica, client: str, given: Iterable[tuple[str, str, int]]) -> None:
+        """Locks were granted of queues of groups. Errors: `Violation`."""
         leases = replica.controller.tables.locks._leases
-        for queue in given:
-            key = (group, queue["topic"], queue["queueId"])
+        for key in sorted(given):
             lease = leases.get(key)
             if lease is None or lease.client_id != client:
                 _fail(replica, f"says that {client} has {key}; it knows of {lease}")

@@ -37,6 +37,19 @@ LEASE_MS: Final = 60_000
 Queue = tuple[str, int]
 
 
+def changes_lock(
+    one: Statement, client: str, key: tuple[str, str, int], kind: str = "lock"
+) -> bool:
+    """Tell whether a record locks a queue for a client, or unlocks it; ``client``: empty for any.
+
+    ``key``: of the group, the topic and the queue.
+    """
+    content: Any = one.content
+    if one.kind != kind or content["group"] != key[0] or client not in {"", content["clientId"]}:
+        return False
+    return any((queue["topic"], queue["queueId"]) == key[1:] for queue in content["queues"])
+
+
 class Locks:
     """Judges all locks of a group of brokers, by the log alone."""
 

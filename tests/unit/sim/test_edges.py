@@ -172,11 +172,10 @@ def test_what_was_told_to_be_made_is_there():
 
 def test_a_lock_that_was_granted_is_in_the_table():
     key = ("g", "orders", 1)
-    given = [{"topic": "orders", "queueId": 1}]
-    Early().on_lock(broker({key: SimpleNamespace(client_id="c")}), "c", "g", given)
+    Early().on_lock(broker({key: SimpleNamespace(client_id="c")}), "c", {key})
     for leases in ({}, {key: SimpleNamespace(client_id="d")}):
         with pytest.raises(Violation, match="A39 told before it is applied"):
-            Early().on_lock(broker(leases), "c", "g", given)
+            Early().on_lock(broker(leases), "c", {key})
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,7 @@ def test_a_lock_is_given_with_a_record_and_refused_with_a_reason():
         ([], Held("c2", 0), b'{"lockOKMQSet":[]}', True),
         ([], Held("c1", 0), b'{"lockOKMQSet":[]}', False),
         ([], None, b'{"lockOKMQSet":[]}', False),
+        ([Statement(9, 0, "unlock", content)], None, b'{"lockOKMQSet":[]}', True),
     ):
         broker = Broker()
         broker.hear(41, {}, lock_body("mqSet"))
