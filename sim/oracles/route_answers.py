@@ -71,7 +71,9 @@ class RouteAnswers:
         elif request.code == REGISTER:
             request.note = self._leader_of(request.text("brokerName"))
         elif request.code == UNREGISTER:
-            self._registered.pop(request.text("brokerAddr"), None)
+            its = self._registered.get(request.text("brokerAddr"))
+            if its is not None and its[0] is tap:  # nobody takes leave for another one
+                del self._registered[request.text("brokerAddr")]
 
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """It is answered. Errors: `Violation`."""

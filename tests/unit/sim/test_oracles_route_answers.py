@@ -138,6 +138,17 @@ def test_who_is_not_there_by_right_is_not_missed(how):
     server.validator.check_present()
 
 
+def test_nobody_takes_leave_for_another_one():
+    server, end = Server(), End()
+    register(server.table)
+    request = Said(103, {"brokerAddr": "n0:1"}, b"", 0, b"")
+    server.validator.on_answer(end, request, Said(0, {}, b"", 7, b""))
+    server.validator.on_request(End(), Said(104, {"brokerAddr": "n0:1"}, b"", 0, b""))
+    server.table.unregister("g", "n0:1")
+    with pytest.raises(Violation, match="A45 registered"):
+        server.validator.check_present()
+
+
 class Listener:
     """Keeps what it hears."""
 
