@@ -18,7 +18,7 @@ from dledger.errors import DLedgerError
 from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
 from sim.client_app import ClientApp
 from sim.consumer_app import ConsumerApp, LateApp
-from sim.everyday.app import EverydayApp
+from sim.everyday.app import HabitsApp
 from sim.oracles.base import Violation
 from sim.oracles.records import entry_rows
 from sim.record import AUDITOR
@@ -184,8 +184,8 @@ class Auditor:
         return not self.stage
 
     def _left(self) -> str:
-        """Say what everyday clients still wait for; empty for nothing."""
-        apps = [app for app in self._world.apps.values() if isinstance(app, EverydayApp)]
+        """Say what everyday and fitful clients still wait for; empty for nothing."""
+        apps = [app for app in self._world.apps.values() if isinstance(app, HabitsApp)]
         return next(filter(None, (app.missing() for app in apps)), "")
 
     def _is_level(self) -> bool:

@@ -38,6 +38,8 @@ TOOLS_HOST: Final = "y0"
 """The machine of who asks what tools ask."""
 EVERYDAY_HOST: Final = "u0"
 """The machine of clients that do what users do every day."""
+FITFUL_HOST: Final = "f0"
+"""The machine of clients that come and go, and change their minds."""
 HEARTBEAT_MS: Final = 30_000
 """As clients are set by default."""
 SEND_TIMEOUT_MS: Final = 1_500
@@ -67,6 +69,7 @@ class Layout:
         edges = workload.edges
         self.tools = (TOOLS_HOST,) if edges is not None and edges.tools_ms else ()
         self.everyday = () if workload.everyday is None else (EVERYDAY_HOST,)
+        self.fitful = () if workload.fitful is None else (FITFUL_HOST,)
         self.members = {
             prefix: tuple(f"{prefix}{i}" for i in range(workload.members(prefix)))
             for prefix in MEMBERS
@@ -93,7 +96,9 @@ class Layout:
     @property
     def polite(self) -> frozenset[str]:
         """Addresses of clients that say what they mean."""
-        names = (*self.clients, *self.all_members, *self.tools, *self.everyday, AUDITOR)
+        names = (
+            *self.clients, *self.all_members, *self.tools, *self.everyday, *self.fitful, AUDITOR,
+        )  # fmt: skip
         return frozenset(self.hosts[name].address for name in names)
 
     @property
@@ -102,7 +107,7 @@ class Layout:
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
             self.late, self.alone, *self.members.values(), self.tools,
-            self.everyday,
+            self.everyday, self.fitful,
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:
@@ -119,8 +124,9 @@ class Layout:
 
     def namesrv_key(self) -> str:
         """Return the key by which name servers believe, empty where they believe everybody."""
-        everyday = self.plan.workload.everyday
-        return PEER_KEY if everyday is not None and everyday.values else ""
+        everyday, fitful = self.plan.workload.everyday, self.plan.workload.fitful
+        keeps = everyday is not None and everyday.values
+        return PEER_KEY if keeps or (fitful is not None and fitful.names) else ""
 
     def peers_of(self, name: str) -> tuple[str, ...]:
         """Return whom a broker knows as members when it starts."""

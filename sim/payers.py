@@ -66,6 +66,9 @@ class PayApp:
         """Keys whose local transactions run in this process."""
         self.slow_ms = 0
         """How long local transactions take at most, where some take long."""
+        self.raise_p = 0.0
+        """How often it raises where it is asked, or has decided."""
+        self._asked = 0
         self._rng = machine.rng.split(f"life{machine.incarnation}")
 
     @property
@@ -151,6 +154,7 @@ class PayApp:
             return TransactionState.UNKNOWN
         end = End.ROLLBACK if point < self._settings.rollback_p else End.COMMIT
         end = self._oracle.decide(key, end)  # who asked before may have had it rolled back
+        self._maybe_raise(f"raises in {key}")
         told = self._rng.point(f"told{key}")
         if told < self._settings.untold_p / 2:
             raise LocalFailed(self.name)
@@ -162,9 +166,17 @@ class PayApp:
         self._validators.record.count("transactions_asked")
         if key in self._executing:
             self._validators.report(AMID, f"{self.name} still runs the transaction of {key}")
+        self._asked += 1
+        self._maybe_raise(f"raises at {self._asked}")
         if self._is_unknown(key):
             return TransactionState.UNKNOWN
         return STATES[self._oracle.decide(key, End.ROLLBACK)]
+
+    def _maybe_raise(self, where: str) -> None:
+        """Raise at times, as where the database is away for a moment. Errors: `LocalFailed`."""
+        if self.raise_p and self._rng.point(where) < self.raise_p:
+            self._validators.record.count("transactions_raised")
+            raise LocalFailed(self.name)
 
     def _work_ms(self, key: int) -> float:
         """Return how long a local transaction runs."""

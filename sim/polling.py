@@ -34,11 +34,12 @@ class Poller:
 
     Args:
         chance: the clock of its machine, and a stream.
+        topic: which is polled.
     """
 
     def __init__(
         self, config: ClientConfig, settings: Further, validators: Validators, judge: Judge,
-        chance: tuple[Any, Any],
+        chance: tuple[Any, Any], topic: str = TOPIC,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._validators = validators
@@ -54,7 +55,7 @@ class Poller:
         self.consumer = LitePullConsumer(
             config, options, observer=_Observer(judging), clock=clock, rng=rng
         )
-        self.consumer.subscribe(TOPIC)
+        self.consumer.subscribe(topic)
         self._told: dict[tuple[str, MessageQueue], int] = {}
         """What a broker has said last of where a queue begins, ends, or was at a time."""
         self._positions: dict[MessageQueue, int] = {}

@@ -10,9 +10,10 @@ from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
 from sim.edging import refused_p, scale_member
-from sim.everyday.app import EverydayApp
+from sim.everyday.app import EverydayApp, HabitsApp
 from sim.everyday.life import Life
 from sim.faults.plan import MEMBERS
+from sim.fitful.app import Around, FitfulApp
 from sim.further import FurtherApp, Task
 from sim.kinds import Odd
 from sim.layout import GROUP
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from sim.validators import Validators
     from sim.workload import Op
 
-App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp | ToolsApp | EverydayApp
+App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp | ToolsApp | HabitsApp
 
 NS_PER_MS: Final = 1_000_000
 MANY_TOPICS: Final = 60
@@ -101,6 +102,8 @@ async def run_client(world: World, name: str) -> None:
         await _run_tools(world, name)
     elif name in layout.everyday:
         await _run_everyday(world, name)
+    elif name in layout.fitful:
+        await _run_fitful(world, name)
     elif name in layout.all_members:
         world.apps[name] = member = _member(world, name)
         await member.run()
@@ -171,8 +174,11 @@ async def _run_payer(world: World, name: str) -> None:
     assert oracle is not None
     config = replace(world.layout.client_config(name), group=PAY_GROUP)
     app = PayApp(name, config, world.hosts[name], world.validators, settings, oracle)
-    if world.plan.workload.everyday is not None:
-        app.slow_ms = world.plan.workload.everyday.slow_checks * settings.check_ms
+    everyday, fitful = world.plan.workload.everyday, world.plan.workload.fitful
+    periods = 0 if everyday is None else everyday.slow_checks
+    if fitful is not None:
+        periods, app.raise_p = max(periods, fitful.slow_checks), fitful.raise_p
+    app.slow_ms = periods * settings.check_ms
     world.apps[name] = app
     now_ms = world.loop.now_ns // NS_PER_MS
     mine = [
@@ -213,10 +219,29 @@ async def _run_tools(world: World, name: str) -> None:
 
 
 async def _run_everyday(world: World, name: str) -> None:
-    settings, layout, host = world.plan.workload.everyday, world.layout, world.hosts[name]
-    small = world.plan.workload.small
+    settings, plan = world.plan.workload.everyday, world.plan
     assert settings is not None
-    life = Life(
+    is_steady = not plan.options.clock_spread_ms and not plan.moves_clocks
+    delays_ms = world.judges.delays.delays_ms if is_steady else ()
+    until_ms = plan.options.safety_ms
+    app = EverydayApp(name, _life(world, name), settings, until_ms, delays_ms)
+    world.apps[name] = app
+    await app.run()
+
+
+async def _run_fitful(world: World, name: str) -> None:
+    settings, until_ms = world.plan.workload.fitful, world.plan.options.safety_ms
+    assert settings is not None
+    on_made = partial(_follow_locks, world)
+    around = Around(until_ms, world.disk(name), world.judges.further, on_made)
+    app = FitfulApp(name, _life(world, name), settings, around)
+    world.apps[name] = app
+    await app.run()
+
+
+def _life(world: World, name: str) -> Life:
+    layout, host, small = world.layout, world.hosts[name], world.plan.workload.small
+    return Life(
         name=f"{name}-{host.incarnation}",
         config=layout.client_config(name),
         machine=host,
@@ -227,12 +252,6 @@ async def _run_everyday(world: World, name: str) -> None:
         dropped=world.clients_oracle.dropped,
         topics_max=FEW_TOPICS if small is not None and small.turn_ms else MANY_TOPICS,
     )
-    plan = world.plan
-    is_steady = not plan.options.clock_spread_ms and not plan.moves_clocks
-    delays_ms = world.judges.delays.delays_ms if is_steady else ()
-    app = EverydayApp(name, life, settings, plan.options.safety_ms, delays_ms)
-    world.apps[name] = app
-    await app.run()
 
 
 async def _run_consumer(world: World, name: str) -> None:

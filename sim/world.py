@@ -322,7 +322,7 @@ class World(Machines):
         """Start every machine but the spares."""
         layout = self.layout
         others = (*layout.alone, *layout.clients, *layout.odd, *layout.late, *layout.all_members)
-        others += layout.tools + layout.everyday
+        others += layout.tools + layout.everyday + layout.fitful
         for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
         plan_crashes(self)
@@ -387,6 +387,7 @@ class World(Machines):
             bind_address=host.address,
             kv_config_path=f"{STORE}/kv.json",
             shared_key=self.layout.namesrv_key(),
+            order_message_enable=self.plan.workload.fitful is not None,
         )
         if config.shared_key:
             self.disk(name).make_directories(STORE)  # somebody keeps values there

@@ -117,7 +117,13 @@ class RawConnection(asyncio.Protocol):
             command = decode_command(frame)
         except RemotingError:
             return
+        if not command.is_response:
+            self._take_request(command)
+            return
         self.answers += 1
         answer = self._waiting.get(command.opaque)
-        if command.is_response and answer is not None and not answer.done():
+        if answer is not None and not answer.done():
             answer.set_result(command)
+
+    def _take_request(self, command: RemotingCommand) -> None:
+        """Take what the other side asks: nobody answers."""

@@ -1,4 +1,4 @@
-"""One machine with such clients: each habit goes on by itself until the faults are over."""
+"""Machines with habits: each goes on by itself until the faults are over."""
 
 from __future__ import annotations
 
@@ -24,34 +24,19 @@ EARLY_P: Final = 0.6
 """How many of the topics have a group before they are there, where any has."""
 
 
-class EverydayApp:
-    """The program of the machine.
+class HabitsApp:
+    """The program of a machine with habits: a subclass says which.
 
     Args:
-        until_ms: when the faults are over.
-        delays_ms: of each level of delay.
+        times_ms: how long a step waits for the next one, as a mean, and when the faults are over.
     """
 
-    def __init__(
-        self, name: str, life: Life, settings: Everyday, until_ms: int, delays_ms: Sequence[int]
-    ) -> None:
+    def __init__(self, name: str, life: Life, times_ms: tuple[int, int]) -> None:
         self.name = name
         self.is_busy = True
         self._life = life
-        self._every_ms = settings.every_ms
-        self._until_ms = until_ms
+        self._every_ms, self._until_ms = times_ms
         self._habits = dict[str, "Habit"]()
-        if settings.bare:
-            self._habits["bare"] = Bare(life, delays_ms)
-        if settings.unmade or settings.early:
-            self._habits["new topics"] = NewTopics(life, EARLY_P if settings.early else 0.0)
-        if settings.changing:
-            self._habits["tags"] = Changing(life)
-            self._habits["versions"] = Versions(life)
-        if settings.groups:
-            self._habits["groups"] = Administration(life)
-        if settings.values:
-            self._habits["values"] = Values(life)
 
     async def run(self) -> None:
         """Go on until the faults are over."""
@@ -74,3 +59,28 @@ class EverydayApp:
     def missing(self) -> str:
         """Say what has not come yet of what must, once all is healed; empty for nothing."""
         return next(filter(None, (habit.missing() for habit in self._habits.values())), "")
+
+
+class EverydayApp(HabitsApp):
+    """The program of the machine of everyday clients.
+
+    Args:
+        until_ms: when the faults are over.
+        delays_ms: of each level of delay.
+    """
+
+    def __init__(
+        self, name: str, life: Life, settings: Everyday, until_ms: int, delays_ms: Sequence[int]
+    ) -> None:
+        super().__init__(name, life, (settings.every_ms, until_ms))
+        if settings.bare:
+            self._habits["bare"] = Bare(life, delays_ms)
+        if settings.unmade or settings.early:
+            self._habits["new topics"] = NewTopics(life, EARLY_P if settings.early else 0.0)
+        if settings.changing:
+            self._habits["tags"] = Changing(life)
+            self._habits["versions"] = Versions(life)
+        if settings.groups:
+            self._habits["groups"] = Administration(life)
+        if settings.values:
+            self._habits["values"] = Values(life)

@@ -17,6 +17,7 @@ from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.everyday import EVERYDAY, RESTARTS_MAX, draw_everyday
 from sim.faults.far import FAR_CLIENTS, draw_far_clients
+from sim.faults.fitful import FITFUL, draw_fitful
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.moments import (
     ASKED_AGAIN,
@@ -148,6 +149,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         workload = _with_worn(rng.split(WORN), workload, is_behind=Package.BEHIND in on)
         events = _with_more(rng, workload, events, options, on=on)
         options, workload, events = _with_everyday(rng.split(EVERYDAY), options, workload, events)
+        options, workload, events = _with_fitful(rng.split(FITFUL), options, workload, events)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
@@ -238,12 +240,35 @@ def _with_everyday(
     workload = structs.replace(workload, everyday=everyday)
     if everyday is None or not everyday.values:
         return options, workload, events
+    return structs.replace(options, peer_key=True), workload, _with_restarts(rng, options, events)
+
+
+def _with_fitful(
+    rng: SplitRng, options: Options, workload: Workload, events: list[FaultEvent]
+) -> tuple[Options, Workload, list[FaultEvent]]:
+    """Return the same with clients that come and go, in a share of the plans.
+
+    Where they set values at name servers these believe who has the key of the members.
+    """
+    fitful = draw_fitful(
+        rng,
+        may_be=not options.alone and not (workload.small and workload.small.turn_ms),
+        is_steady=_are_clocks_alike(options, events),
+        has_transactions=workload.transactional is not None,
+    )
+    workload = structs.replace(workload, fitful=fitful)
+    if fitful is None or not fitful.names:
+        return options, workload, events
+    return structs.replace(options, peer_key=True), workload, _with_restarts(rng, options, events)
+
+
+def _with_restarts(rng: SplitRng, options: Options, events: list[FaultEvent]) -> list[FaultEvent]:
+    """Return the events of a plan, and starts of name servers among them."""
     for number in range(rng.split("restarts").randint(1, RESTARTS_MAX)):
         stream = rng.split(f"restart{number}")
         at_ms = stream.split("at").randint(FIRST_MS, options.safety_ms - QUIET_MS)
         events = [*events, _event(NAMESRV_RESTARTED, Package.NAMESRV, at_ms, stream, options)]
-    events.sort(key=lambda event: (event.at_ms, event.package.value, event.seed))
-    return structs.replace(options, peer_key=True), workload, events
+    return sorted(events, key=lambda event: (event.at_ms, event.package.value, event.seed))
 
 
 def _has_members(workload: Workload) -> bool:

@@ -15,6 +15,7 @@ from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
 from sim.faults.edges import Edges
 from sim.faults.everyday import Everyday
+from sim.faults.fitful import Fitful
 from sim.faults.further import Further
 from sim.faults.seldom import Seldom
 from sim.faults.small import Small
@@ -352,6 +353,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     unwilling: Unwilling | None = None
     worn: Worn | None = None
     everyday: Everyday | None = None
+    fitful: Fitful | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()
