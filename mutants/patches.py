@@ -29,6 +29,7 @@ from mutants.everyday import EVERYDAY
 from mutants.excuses import EXCUSES
 from mutants.fairness import FAIRNESS
 from mutants.filters import FILTERS
+from mutants.fitful import FITFUL
 from mutants.further import FURTHER
 from mutants.groups import GROUPS
 from mutants.harness import HARNESS
@@ -196,6 +197,7 @@ _SIMULATED: Final = (
     *INSISTENCE,
     *WORN,
     *EVERYDAY,
+    *FITFUL,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 
