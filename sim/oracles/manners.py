@@ -29,28 +29,36 @@ class Manners:
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
+        self._watched: dict[str, int] = {}
+        """By replica: the tick at which something was the matter with its disk last."""
 
     def on_message(self, replica: Replica, message: Message) -> None:
         """Judge a pre-vote that leaves. Errors: `Violation`."""
+        self._note(replica)
         if not isinstance(message, PreVoteReply) or not message.granted:
             return
         state = replica.state
         silent = state.tick - state.contact_tick
         if message.term <= state.term:
             return  # the leader that is heard came behind it: who was paused takes all in one turn
-        # What was heard in this very tick may have come behind the vote; a disk may hold it up.
+        # What was heard in this very tick may have come behind the vote; a disk may hold it up,
+        # and let it go once it is sound again.
         is_heard = state.leader_id is not None and 0 < silent < state.config.election_ticks_min
         is_leader = state.role is LEADER and state.tick > state.barrier_tick
-        if (is_heard or is_leader) and not replica.disk.is_watched:
+        watched = self._watched.get(replica.name, -state.config.election_ticks_max)
+        may_wait = state.tick - watched < state.config.election_ticks_max
+        if (is_heard or is_leader) and not may_wait:
             text = f"{replica.name} heard {state.leader_id} {silent} ticks ago"
             text = f"{replica.name} leads" if is_leader else text
             raise Violation(DISTURBED, f"{text}, and gives {message.receiver} a pre-vote")
 
     def on_boot(self, replica: Replica) -> None:
         """A process that has just started leads nothing."""
+        self._watched.pop(replica.name, None)
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Look at a leader. Errors: `Violation`."""
+        self._note(replica)
         truth, name = self._truth, replica.name
         if change.now[0] is not LEADER or not truth.configurations:
             return
@@ -58,3 +66,7 @@ class Manners:
         if not any(name in voters for voters in known):
             text = f"{name} leads term {change.now[1]}, and the group is {list(known[0])}"
             raise Violation(REMOVED, text, node=name)
+
+    def _note(self, replica: Replica) -> None:
+        if replica.disk.is_watched:
+            self._watched[replica.name] = replica.state.tick

@@ -20,7 +20,7 @@ def replica(silent=3, leader="n0", watched=False, term=3, role=Role.FOLLOWER, le
         state=SimpleNamespace(
             term=term, tick=100, contact_tick=100 - silent, leader_id=leader, role=role,
             barrier_tick=100 - led,
-            config=SimpleNamespace(election_ticks_min=TIMEOUT),
+            config=SimpleNamespace(election_ticks_min=TIMEOUT, election_ticks_max=2 * TIMEOUT),
         ),
     )  # fmt: skip
 
@@ -47,6 +47,18 @@ def test_no_pre_vote_is_given_against_a_leader_that_is_heard(speaker, granted, i
     else:
         with pytest.raises(Violation, match=DISTURBED):
             manners.on_message(speaker, message)
+
+
+def test_a_pre_vote_may_leave_once_the_disk_that_held_it_up_is_sound_again():
+    manners, message = Manners(SimpleNamespace()), PreVoteReply("n1", "n2", 4, granted=True)
+    manners.on_message(replica(watched=True), message)
+    late = replica()
+    late.state.tick += 2 * TIMEOUT - 1
+    late.state.contact_tick += 2 * TIMEOUT - 1
+    manners.on_message(late, message)
+    late.state.tick += 1
+    with pytest.raises(Violation, match=DISTURBED):
+        manners.on_message(late, message)
 
 
 @pytest.mark.parametrize(
