@@ -70,8 +70,8 @@ class Hurried:
             await self._join(rng)
             return
         if rng.split("stop").chance(STOPS_P):
-            member, self._member = self._member, None
-            await member.stop()
+            await self._member.stop()
+            await self._join(rng)  # in the end somebody is there
             return
         if self.missing():
             return  # what was sent for the last change has not come yet
