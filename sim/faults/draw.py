@@ -297,11 +297,11 @@ def _takes_long(options: Options, workload: Workload) -> bool:
 
 
 def _waits_for_a_clock(workload: Workload, events: list[FaultEvent]) -> bool:
-    """Tell whether what waits may be stamped by a clock that was set far ahead in steps."""
+    """Tell whether what waits may be stamped by a clock far ahead, or listeners leave it there."""
     waits = any((workload.delayed, workload.retrying, workload.transactional))
     jumps = [one for one in events if one.kind is FaultKind.CLOCK_JUMP]
-    is_far = sum(one.number("ms") > 0 for one in jumps) > 1
-    return workload.edges is not None and waits and is_far
+    ahead = sum(one.number("ms") > 0 for one in jumps)
+    return waits and ahead > (0 if workload.fitful else 1 if workload.edges else len(jumps))
 
 
 def _with_stops(
