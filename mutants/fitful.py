@@ -122,15 +122,6 @@ FITFUL: Final = (
         ),
     ),
     Mutant(
-        name="stop-keeps-the-wrong-locks",
-        breaks="A member that stops unlocks what its listener has in hand, and nothing else.",
-        source="ledgermq.client.queue_locks: what is in hand stays locked.",
-        plant=patch(
-            "ledgermq.client.queue_locks:QueueLocks.close",
-            ("if queue in keep]", "if queue not in keep]"),
-        ),
-    ),
-    Mutant(
         name="fence-outlives-its-take",
         breaks="A queue that is taken anew goes on where a reset had sent it some time before.",
         source="ledgermq.client.assignment: a fence counts for one take.",
