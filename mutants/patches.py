@@ -65,6 +65,7 @@ from mutants.reviewed import REVIEWED
 from mutants.servers import SERVERS
 from mutants.services import SERVICES
 from mutants.serving import SERVING
+from mutants.skilled import SKILLED
 from mutants.slaves import SLAVES
 from mutants.slices import SLICES
 from mutants.stalls import STALLS
@@ -198,6 +199,7 @@ _SIMULATED: Final = (
     *WORN,
     *EVERYDAY,
     *FITFUL,
+    *SKILLED,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -184,7 +184,7 @@ class Auditor:
         return not self.stage
 
     def _left(self) -> str:
-        """Say what everyday and fitful clients still wait for; empty for nothing."""
+        """Say what clients with habits still wait for; empty for nothing."""
         apps = [app for app in self._world.apps.values() if isinstance(app, HabitsApp)]
         return next(filter(None, (app.missing() for app in apps)), "")
 

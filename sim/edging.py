@@ -46,9 +46,9 @@ def edges_of(plan: Plan) -> Edges | None:
 
 def lease_ms(plan: Plan) -> int:
     """Return how long a lock of a queue holds in a run."""
-    edges, seldom = edges_of(plan), plan.workload.seldom
-    drawn = 0 if edges is None else edges.lease_ms
-    return drawn or (LEASE_MS if seldom is None else seldom.lease_ms or LEASE_MS)
+    workload = plan.workload
+    drawn = (workload.edges, workload.seldom, workload.skilled)
+    return next((one.lease_ms for one in drawn if one is not None and one.lease_ms), LEASE_MS)
 
 
 def refused_p(plan: Plan) -> float:

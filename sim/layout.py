@@ -40,6 +40,8 @@ EVERYDAY_HOST: Final = "u0"
 """The machine of clients that do what users do every day."""
 FITFUL_HOST: Final = "f0"
 """The machine of clients that come and go, and change their minds."""
+SKILLED_HOST: Final = "k0"
+"""The machine of clients that know what a broker can do."""
 HEARTBEAT_MS: Final = 30_000
 """As clients are set by default."""
 SEND_TIMEOUT_MS: Final = 1_500
@@ -70,6 +72,7 @@ class Layout:
         self.tools = (TOOLS_HOST,) if edges is not None and edges.tools_ms else ()
         self.everyday = () if workload.everyday is None else (EVERYDAY_HOST,)
         self.fitful = () if workload.fitful is None else (FITFUL_HOST,)
+        self.skilled = () if workload.skilled is None else (SKILLED_HOST,)
         self.members = {
             prefix: tuple(f"{prefix}{i}" for i in range(workload.members(prefix)))
             for prefix in MEMBERS
@@ -96,9 +99,8 @@ class Layout:
     @property
     def polite(self) -> frozenset[str]:
         """Addresses of clients that say what they mean."""
-        names = (
-            *self.clients, *self.all_members, *self.tools, *self.everyday, *self.fitful, AUDITOR,
-        )  # fmt: skip
+        others = (*self.tools, *self.everyday, *self.fitful, *self.skilled)
+        names = (*self.clients, *self.all_members, *others, AUDITOR)
         return frozenset(self.hosts[name].address for name in names)
 
     @property
@@ -107,7 +109,7 @@ class Layout:
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
             self.late, self.alone, *self.members.values(), self.tools,
-            self.everyday, self.fitful,
+            self.everyday, self.fitful, self.skilled,
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:
@@ -194,12 +196,15 @@ class Layout:
         """Return the settings of a broker."""
         config, settings = self._usual_config(name), self.plan.workload.transactional
         strain, worn = self.plan.workload.strain, self.plan.workload.worn
+        skilled = self.plan.workload.skilled
+        if skilled is not None:
+            config = replace(config, sim_units_max=skilled.units_max)
         if worn is not None:
             config = replace(config, sim_pending_bytes=worn.pending_bytes)
         if strain is not None:
             config = replace(
                 config,
-                sim_units_max=strain.units_max,
+                sim_units_max=strain.units_max or config.sim_units_max,
                 get_messages_max=strain.count_max or config.get_messages_max,
                 sim_checkpoint_ms=strain.checkpoint_ms or config.sim_checkpoint_ms,
                 max_hash_slot_num=strain.key_slots or KEY_SLOTS,

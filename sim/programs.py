@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
-from sim.edging import refused_p, scale_member
+from sim.edging import lease_ms, refused_p, scale_member
 from sim.everyday.app import EverydayApp, HabitsApp
 from sim.everyday.life import Life
 from sim.faults.plan import MEMBERS
@@ -20,6 +20,7 @@ from sim.layout import GROUP
 from sim.members import BroadcastApp, MemberApp, OrderlyApp, RetryApp
 from sim.oracles.renewing import Renewing
 from sim.payers import PayApp
+from sim.skilled.app import SkilledApp, Times
 from sim.tools import ToolsApp
 from sim.workload import NOT_OF_PRODUCERS, PAY_GROUP, Kind
 
@@ -104,6 +105,8 @@ async def run_client(world: World, name: str) -> None:
         await _run_everyday(world, name)
     elif name in layout.fitful:
         await _run_fitful(world, name)
+    elif name in layout.skilled:
+        await _run_skilled(world, name)
     elif name in layout.all_members:
         world.apps[name] = member = _member(world, name)
         await member.run()
@@ -218,17 +221,6 @@ async def _run_tools(world: World, name: str) -> None:
     await app.run()
 
 
-async def _run_everyday(world: World, name: str) -> None:
-    settings, plan = world.plan.workload.everyday, world.plan
-    assert settings is not None
-    is_steady = not plan.options.clock_spread_ms and not plan.moves_clocks
-    delays_ms = world.judges.delays.delays_ms if is_steady else ()
-    until_ms = plan.options.safety_ms
-    app = EverydayApp(name, _life(world, name), settings, until_ms, delays_ms)
-    world.apps[name] = app
-    await app.run()
-
-
 async def _run_fitful(world: World, name: str) -> None:
     settings, until_ms = world.plan.workload.fitful, world.plan.options.safety_ms
     assert settings is not None
@@ -240,7 +232,16 @@ async def _run_fitful(world: World, name: str) -> None:
 
 
 def _life(world: World, name: str) -> Life:
+    """Return one life of clients that have habits."""
     layout, host, small = world.layout, world.hosts[name], world.plan.workload.small
+
+    def calm_since_ms() -> int | None:
+        leader = world.leader()
+        found = None if leader is None else world.health.calm_since_ns(leader, clients=True)
+        if found is None:
+            return None
+        return host.clock.monotonic_ms() - (world.loop.now_ns - found) // NS_PER_MS
+
     return Life(
         name=f"{name}-{host.incarnation}",
         config=layout.client_config(name),
@@ -251,7 +252,33 @@ def _life(world: World, name: str) -> Life:
         namesrvs=tuple(layout.namesrv_addrs()),
         dropped=world.clients_oracle.dropped,
         topics_max=FEW_TOPICS if small is not None and small.turn_ms else MANY_TOPICS,
+        calm_since_ms=calm_since_ms,
     )
+
+
+def _delays_ms(world: World) -> Sequence[int]:
+    """Return how long each level of delay waits, none where clocks do not run as time does."""
+    plan = world.plan
+    is_steady = not plan.options.clock_spread_ms and not plan.moves_clocks
+    return world.judges.delays.delays_ms if is_steady else ()
+
+
+async def _run_everyday(world: World, name: str) -> None:
+    settings, until_ms = world.plan.workload.everyday, world.plan.options.safety_ms
+    assert settings is not None
+    app = EverydayApp(name, _life(world, name), settings, until_ms, _delays_ms(world))
+    world.apps[name] = app
+    await app.run()
+
+
+async def _run_skilled(world: World, name: str) -> None:
+    plan = world.plan
+    settings = plan.workload.skilled
+    assert settings is not None
+    times = Times(plan.options.safety_ms, _delays_ms(world), lease_ms(plan))
+    app = SkilledApp(name, _life(world, name), settings, times, partial(scale_member, plan))
+    world.apps[name] = app
+    await app.run()
 
 
 async def _run_consumer(world: World, name: str) -> None:

@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sim.faults.plan import Plan
+    from sim.faults.skilled import Skilled
 
 
 NS_PER_MS: Final = 1_000_000
 UNREAD: Final = 4
 """What part of that which may be under way may wait at the sender besides."""
 BUFFERS: Final = ("sim.transport:KERNEL_BYTES", "sim.transport:HIGH_WATER_BYTES")
+ROOM: Final = "broker.sends.room:LOG_ROOM_BYTES"
+FRAMES: Final = (
+    "ledgermq.remoting.transport.connection:TURN_FRAMES_MAX",
+    "ledgermq.remoting.transport.turns:TURN_FRAMES_MAX",
+    "ledgermq.remoting.transport.turns:FEW_FRAMES",
+)
 SAVES: Final = "broker.state.saver:PERIOD_MS"
 
 
@@ -41,6 +48,8 @@ def with_small(plan: Plan) -> Iterator[None]:
             if small.turn_ms:
                 rng = SplitRng(plan.seed).split("turns between slices")
                 behind.enter_context(_long_turns(rng, small.turn_ms / 1_000))
+        if plan.workload.skilled is not None:
+            _make_narrow(behind, plan.workload.skilled)
         if worn is not None and worn.saved_ms:
             _exchange(behind, SAVES, worn.saved_ms)
         if worn is not None and worn.socket_bytes:
@@ -48,6 +57,14 @@ def with_small(plan: Plan) -> Iterator[None]:
             for name in BUFFERS:
                 _exchange(behind, name, worn.socket_bytes // UNREAD)
         yield
+
+
+def _make_narrow(behind: contextlib.ExitStack, skilled: Skilled) -> None:
+    """Have few requests taken in a turn, and little of the log wait for its commit."""
+    if skilled.room_bytes:
+        _exchange(behind, ROOM, skilled.room_bytes)
+    for name in FRAMES if skilled.turn_frames else ():
+        _exchange(behind, name, skilled.turn_frames)
 
 
 def _exchange(behind: contextlib.ExitStack, name: str, value: int) -> None:

@@ -322,7 +322,7 @@ class World(Machines):
         """Start every machine but the spares."""
         layout = self.layout
         others = (*layout.alone, *layout.clients, *layout.odd, *layout.late, *layout.all_members)
-        others += layout.tools + layout.everyday + layout.fitful
+        others += layout.tools + layout.everyday + layout.fitful + layout.skilled
         for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
         plan_crashes(self)

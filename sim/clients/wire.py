@@ -107,6 +107,19 @@ class RawConnection(asyncio.Protocol):
         finally:
             self._waiting.pop(opaque, None)
 
+    def ask_all(
+        self, frames: dict[int, bytes]
+    ) -> dict[int, asyncio.Future[RemotingCommand | None]]:
+        """Write requests at once; return the answers that come, by their opaque."""
+        loop = asyncio.get_running_loop()
+        asked: dict[int, asyncio.Future[RemotingCommand | None]] = {
+            opaque: loop.create_future() for opaque in frames
+        }
+        if not self.is_lost:
+            self._waiting |= asked
+            self.write(b"".join(frames.values()))
+        return asked
+
     def close(self) -> None:
         """Hang up."""
         if self._transport is not None:

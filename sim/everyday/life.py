@@ -14,7 +14,7 @@ from sim.layout import PEER_KEY
 from sim.validators import GROUP_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ledgermq.client import ClientConfig, Producer, PullConsumer
     from ledgermq.remoting.protocol.codes import RequestCode
@@ -64,6 +64,8 @@ class Life:
     namesrvs: tuple[str, ...]
     dropped: Mapping[Queue, int]
     topics_max: int
+    calm_since_ms: Callable[[], int | None] = lambda: None
+    """Returns since when nothing has happened to anybody, by `now_ms`; None if something does."""
     made: list[str] = field(default_factory=list)
     signed: list[int] = field(default_factory=list)
 

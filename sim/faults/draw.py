@@ -33,6 +33,7 @@ from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, 
 from sim.faults.recipe import Drawn, Recipe
 from sim.faults.recipes import NAMESRV_RESTARTED, RECIPES, STOPPED
 from sim.faults.seldom import SELDOM, draw_seldom
+from sim.faults.skilled import SKILLED, draw_skilled
 from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
@@ -150,6 +151,9 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         events = _with_more(rng, workload, events, options, on=on)
         options, workload, events = _with_everyday(rng.split(EVERYDAY), options, workload, events)
         options, workload, events = _with_fitful(rng.split(FITFUL), options, workload, events)
+        if workload.fitful is None:
+            skilled = draw_skilled(rng.split(SKILLED), is_alone=bool(options.alone))
+            workload = structs.replace(workload, skilled=skilled)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)

@@ -18,6 +18,7 @@ from sim.faults.everyday import Everyday
 from sim.faults.fitful import Fitful
 from sim.faults.further import Further
 from sim.faults.seldom import Seldom
+from sim.faults.skilled import Skilled
 from sim.faults.small import Small
 from sim.faults.strain import Strain
 from sim.faults.switch import Switch
@@ -328,7 +329,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     burst_max: Positive = 8
     """Messages of the largest burst."""
     compress_over: Count = 0
-    """Larger bodies are compressed; 0: none is."""
     rich: bool = False
     """Whether messages have several keys, and properties of their user's."""
     fail_p: float = 0.0
@@ -354,6 +354,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worn: Worn | None = None
     everyday: Everyday | None = None
     fitful: Fitful | None = None
+    skilled: Skilled | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

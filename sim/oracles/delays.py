@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Violation
-from sim.oracles.records import differences_of
+from sim.oracles.records import TRANSACTION, differences_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,7 +159,7 @@ class Delays:
     ) -> None:
         (row, parts), (_, said) = copy, waited
         differences = differences_of(copy, waited)
-        if parts.sys_flag != said.sys_flag:
+        if parts.sys_flag != said.sys_flag & ~TRANSACTION:  # what was committed says so no more
             differences.append("sys flag")
         if parts.reconsume_times != said.reconsume_times:
             differences.append("times")

@@ -40,8 +40,14 @@ def check_failure(replica: Replica, request: Said, answer: Said) -> None:
     if not is_damaged and (answer.code != SYSTEM_ERROR or request.code not in LOOKS):
         return
     is_hindered = replica.is_corrupt or replica.disk.is_watched
-    if answer.remark == BY_CHANCE:
+    if answer.remark == BY_CHANCE or (request.code == PULL and _is_narrower(replica, request)):
         return
     if not is_hindered and NOTHING_THERE not in answer.remark:
         text = f"fails at {request.code} {dict(request.fields)}: {answer.remark}"
         raise Violation(NAME, f"{replica.name} {text}", node=replica.name)
+
+
+def _is_narrower(replica: Replica, request: Said) -> bool:
+    """Tell whether somebody has taken a queue from those who read."""
+    topic = replica.controller.tables.topics.entries.get(request.text("topic"))
+    return topic is not None and request.number("queueId", 0) >= topic.read_queues

@@ -1,7 +1,7 @@
 """What a broker counts of what it keeps is what it keeps.
 
-Offsets, locks, halves, members, claims and held pulls have one room each that all groups and
-addresses share.
+Offsets, locks, halves, members, claims, held pulls and large sends have one room each that all
+groups and addresses share.
 What is counted twice, or stays counted when it has gone, is refused to others in the end, and what
 is not counted knows no bound. Leases of queues lie in the order in which they run out: what has is
 looked for from the front, and behind one that holds nothing is found. A claim is of a member: one
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from broker.groups.claims import Claims
     from broker.groups.client_registry import Client, ConsumerRegistry
     from broker.pulls.long_polling import HoldTable
+    from broker.sends.room import LogRoom
     from broker.state.queue_lock import QueueLockTable
     from broker.tables import Tables
     from sim.oracles.replica import Replica
@@ -97,6 +98,7 @@ def check_shares(name: str, controller: BrokerController) -> None:
         ("held pulls", pulls._room, _by_holder(pulls)),
         ("filters", pulls._filters_room, _of_filters(pulls)),
         ("claims", claims._room, Counter(one.holder for one in claims._holders.values())),
+        ("bytes that wait for room", controller._room._share, _by_waiting(controller._room)),
     )
     for what, share, held in shares:
         _compare(name, what, share, held)
@@ -178,6 +180,14 @@ def _of_filters(table: HoldTable) -> Held:
     held: Held = Counter()
     for one in table._filters.values():
         held[one.holder] += one.weight
+    return +held
+
+
+def _by_waiting(room: LogRoom) -> Held:
+    """Return the bytes of large sends that wait for room in the log, by address."""
+    held: Held = Counter()
+    for address, waiting in room._flows._waiting.items():
+        held[address] += sum(size_bytes for _, size_bytes in waiting)
     return +held
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.fair_share import FairShare
 from broker.groups.claims import ClaimedQueue, Claims
 from broker.groups.client_registry import (
     Client,
@@ -60,7 +61,9 @@ def broker():
     )  # fmt: skip
     processors = SimpleNamespace(transactions=SimpleNamespace(table=halves))
     node = SimpleNamespace(_transport=None)
-    room = SimpleNamespace(_is_stalled=False, used=0)
+    room = SimpleNamespace(
+        _is_stalled=False, used=0, _share=FairShare(100), _flows=SimpleNamespace(_waiting={})
+    )
     return SimpleNamespace(tables=tables, _processors=processors, node=node, _room=room)
 
 
@@ -89,6 +92,7 @@ def test_what_is_counted_is_what_is_there():
         lambda one: one.tables.consumers.claims._room,
         lambda one: one.tables.held._room,
         lambda one: one.tables.held._filters_room,
+        lambda one: one._room._share,
         lambda one: one._processors.transactions.table.room,
         lambda one: one._processors.transactions.table.sources,
     ],
