@@ -56,6 +56,7 @@ from mutants.overseen import OVERSEEN
 from mutants.oversights import OVERLOOKED, OVERSIGHTS
 from mutants.peers import PEERS
 from mutants.places import OF_ONE_ALONE, PLACES
+from mutants.pressed import PRESSED
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
 from mutants.replication import REPLICATION
@@ -200,6 +201,7 @@ _SIMULATED: Final = (
     *EVERYDAY,
     *FITFUL,
     *SKILLED,
+    *PRESSED,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -264,6 +264,9 @@ class SimDisk(Hardware):
     def space(self, path: str) -> Space:
         """Return the room on the disk; see `ledgermq.runtime.disk.Disk.space`."""
         assert path, "a path is expected"
+        if self.told_used is not None:
+            self.times_told += 1
+            return Space(round(CAPACITY_BYTES * (1 - self.told_used)), CAPACITY_BYTES)
         capacity = CAPACITY_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return Space(max(0, capacity - self.used_bytes()), max(1, capacity))
 

@@ -70,6 +70,10 @@ class Hardware(ABC):
         """How often a fault has changed what lies here: flipped bits, lost power, lost files."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
+        self.told_used: float | None = None
+        """The part that others use, where somebody asks; what is written has room all the same."""
+        self.times_told = 0
+        """How often that was asked."""
         self._standing: Standing | None = None
         """Since when it does."""
         self._hung: list[Callable[[], None]] = []

@@ -33,6 +33,9 @@ HIGH_RATIO: Final = 0.75
 """Used part of a disk above which what is old goes without being asked for."""
 FORCED_RATIO: Final = 0.85
 """Likewise above which segments go whatever their age."""
+CLOCK: Final = "A22 dropped by a clock that may be wrong"
+UNSURE_MS: Final = 25 * 3_600_000
+"""A clock that is ahead of the log by a day, when a broker begins, is not believed for an hour."""
 ASKED_ROUNDS: Final = 20
 """Rounds that look after a request."""
 
@@ -66,6 +69,8 @@ class Dropping:
         that broker drops the same."""
         self._cut_short: set[str] = set()
         """Brokers that ended while they dropped: whether they did is seen when they are back."""
+        self._unsure: dict[str, int] = {}
+        """By broker: how far its clock was ahead of its log when it began, if by a day."""
 
     def listen(self, name: str, controller: BrokerController) -> None:
         """Note and judge what a broker drops during one life."""
@@ -86,6 +91,7 @@ class Dropping:
 
         async def dropping(position: int) -> Dropped:
             is_forced = self._check_round(name)
+            self._check_clock(name, is_forced=is_forced)
             own.append(None if is_forced else oldest())
             self._cut_short.add(name)
             try:
@@ -140,6 +146,20 @@ class Dropping:
         if name in self._cut_short:
             self._cut_short.discard(name)
             self._note(_beginnings(controller))
+        self._unsure.pop(name, None)
+        segments = controller._retention._retained.segments()
+        closed = [one.closed_ms for one in segments if one.closed_ms is not None]
+        if closed and self._world.hosts[name].clock.wall_ms() - max(closed) > UNSURE_MS:
+            self._unsure[name] = self._world.hosts[name].clock.wall_ms() - max(closed)
+
+    def _check_clock(self, name: str, *, is_forced: bool) -> None:
+        """Judge who drops what is old by a clock that may be wrong."""
+        ahead_ms = self._unsure.get(name)
+        if ahead_ms is not None and not is_forced and name not in self._asked_ns:
+            text = (
+                f"{name} drops what is old, and began with a clock {ahead_ms} ms ahead of its log"
+            )
+            self._world.findings.report(Violation(CLOCK, text, node=name))
 
     def _note(self, places: dict[tuple[str, int], int]) -> None:
         dropped = self._world.clients_oracle.dropped

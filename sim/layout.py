@@ -196,7 +196,13 @@ class Layout:
         """Return the settings of a broker."""
         config, settings = self._usual_config(name), self.plan.workload.transactional
         strain, worn = self.plan.workload.strain, self.plan.workload.worn
-        skilled = self.plan.workload.skilled
+        skilled, pressed = self.plan.workload.skilled, self.plan.workload.pressed
+        if pressed is not None:
+            config = replace(
+                config,
+                clean_interval_ms=RETENTION_INTERVAL_MS,
+                clean_file_forcibly_enable=pressed.forcibly,
+            )
         if skilled is not None:
             config = replace(config, sim_units_max=skilled.units_max)
         if worn is not None:

@@ -33,7 +33,7 @@ SPARE_MS: Final = 500
 """How long a run goes on behind the violation that it is cut to."""
 KINDS: Final = (
     "delayed", "retrying", "orderly", "broadcast", "transactional", "further", "strain", "edges",
-    "small", "seldom", "unwilling", "worn", "everyday", "fitful", "skilled",
+    "small", "seldom", "unwilling", "worn", "everyday", "fitful", "skilled", "pressed",
 )  # fmt: skip
 """What a workload has or has not."""
 

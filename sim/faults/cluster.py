@@ -49,6 +49,11 @@ class ClockJump(Effect):
         self._jumps = 1
         self.target.host(self.name).clock.jump(int(self.event.number("ms")))
 
+    def undo(self) -> None:
+        """Set it back, where the plan says so."""
+        if self.event.number("back"):
+            self.target.host(self.name).clock.jump(-int(self.event.number("ms")))
+
     def count(self) -> float:
         """Return how often it was set."""
         return self._jumps

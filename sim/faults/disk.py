@@ -106,7 +106,11 @@ class LyingSync(Ruled):
 
 
 class DiskFull(Effect):
-    """Little or no space is left for a while; with ``glob``, none for these files alone."""
+    """Little or no space is left for a while.
+
+    With ``glob``, none for these files alone; with ``used``, others use that part of the disk, and
+    there is room all the same.
+    """
 
     _rules: Mapping[str, Rule] = {}  # replaced as a whole
 
@@ -116,7 +120,11 @@ class DiskFull(Effect):
         Where the log and the vote have room no process may end that runs: queues wait to be
         written. One that begins writes zeros behind what its queues have, and needs room for that.
         """
-        glob = self.event.text("glob")
+        glob, used = self.event.text("glob"), self.event.number("used")
+        for name in self.names if used else ():
+            self.target.disk(name).told_used = used
+        if used:
+            return
         self._rules = {name: _no_room(glob) for name in self.names if glob}
         for name in self.names:
             disk = self.target.disk(name)
@@ -131,6 +139,7 @@ class DiskFull(Effect):
         """Free the disks, and have the processes run."""
         for name in self.names:
             disk = self.target.disk(name)
+            disk.told_used = None
             if name in self._rules:
                 self.stage.excused_starts.pop(name, None)
                 disk.drop_rule(self._rules[name])
@@ -139,8 +148,9 @@ class DiskFull(Effect):
             self.target.start(name)
 
     def count(self) -> float:
-        """Return how many writes met a full disk."""
-        refused = sum(self.target.disk(name).writes_refused for name in self.names)
+        """Return how many writes met a full disk, or how often one was told to be crowded."""
+        disks = [self.target.disk(name) for name in self.names]
+        refused = sum(disk.writes_refused + disk.times_told for disk in disks)
         return refused + sum(rule.hits for rule in self._rules.values())
 
 

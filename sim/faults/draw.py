@@ -15,10 +15,9 @@ from sim.faults.ambush_draw import AMBUSHES, with_ambushes
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
-from sim.faults.everyday import EVERYDAY, RESTARTS_MAX, draw_everyday
 from sim.faults.far import FAR_CLIENTS, draw_far_clients
-from sim.faults.fitful import FITFUL, draw_fitful
 from sim.faults.further import FURTHER, draw_further
+from sim.faults.habits import with_habits
 from sim.faults.moments import (
     ASKED_AGAIN,
     BEGUN_AGAIN,
@@ -30,10 +29,10 @@ from sim.faults.moments import (
     with_starts,
 )
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
-from sim.faults.recipe import Drawn, Recipe
-from sim.faults.recipes import NAMESRV_RESTARTED, RECIPES, STOPPED
+from sim.faults.planned import from_recipe
+from sim.faults.pressed import PRESSED, with_pressing
+from sim.faults.recipes import RECIPES, STOPPED
 from sim.faults.seldom import SELDOM, draw_seldom
-from sim.faults.skilled import SKILLED, draw_skilled
 from sim.faults.small import STREAM, draw_small
 from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
@@ -149,15 +148,12 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         workload = structs.replace(workload, unwilling=unwilling)
         workload = _with_worn(rng.split(WORN), workload, is_behind=Package.BEHIND in on)
         events = _with_more(rng, workload, events, options, on=on)
-        options, workload, events = _with_everyday(rng.split(EVERYDAY), options, workload, events)
-        options, workload, events = _with_fitful(rng.split(FITFUL), options, workload, events)
-        if workload.fitful is None:
-            skilled = draw_skilled(rng.split(SKILLED), is_alone=bool(options.alone))
-            workload = structs.replace(workload, skilled=skilled)
+        options, workload, events = with_habits(rng, options, workload, events)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)
         events = with_wearing(rng.split(WEARING), events[:EVENTS_MAX], options, workload)
+        events = with_pressing(rng.split(PRESSED).split("events"), events, options, workload)
         events = with_ambushes(rng.split(AMBUSHES), events, options, workload)
     else:
         events = events[:EVENTS_MAX]
@@ -227,54 +223,6 @@ def _with_traffic(
     return options, workload
 
 
-def _are_clocks_alike(options: Options, events: list[FaultEvent]) -> bool:
-    """Tell whether all clocks show the same time, and go on doing so."""
-    return not options.clock_spread_ms and all(one.package is not Package.CLOCK for one in events)
-
-
-def _with_everyday(
-    rng: SplitRng, options: Options, workload: Workload, events: list[FaultEvent]
-) -> tuple[Options, Workload, list[FaultEvent]]:
-    """Return the same with clients that do what users do every day, in a share of the plans.
-
-    Where they keep values at name servers these believe who has the key of the members.
-    """
-    is_steady = _are_clocks_alike(options, events)
-    everyday = draw_everyday(rng, is_alone=bool(options.alone), is_steady=is_steady)
-    workload = structs.replace(workload, everyday=everyday)
-    if everyday is None or not everyday.values:
-        return options, workload, events
-    return structs.replace(options, peer_key=True), workload, _with_restarts(rng, options, events)
-
-
-def _with_fitful(
-    rng: SplitRng, options: Options, workload: Workload, events: list[FaultEvent]
-) -> tuple[Options, Workload, list[FaultEvent]]:
-    """Return the same with clients that come and go, in a share of the plans.
-
-    Where they set values at name servers these believe who has the key of the members.
-    """
-    fitful = draw_fitful(
-        rng,
-        may_be=not options.alone and not (workload.small and workload.small.turn_ms),
-        is_steady=_are_clocks_alike(options, events),
-        has_transactions=workload.transactional is not None,
-    )
-    workload = structs.replace(workload, fitful=fitful)
-    if fitful is None or not fitful.names:
-        return options, workload, events
-    return structs.replace(options, peer_key=True), workload, _with_restarts(rng, options, events)
-
-
-def _with_restarts(rng: SplitRng, options: Options, events: list[FaultEvent]) -> list[FaultEvent]:
-    """Return the events of a plan, and starts of name servers among them."""
-    for number in range(rng.split("restarts").randint(1, RESTARTS_MAX)):
-        stream = rng.split(f"restart{number}")
-        at_ms = stream.split("at").randint(FIRST_MS, options.safety_ms - QUIET_MS)
-        events = [*events, _event(NAMESRV_RESTARTED, Package.NAMESRV, at_ms, stream, options)]
-    return sorted(events, key=lambda event: (event.at_ms, event.package.value, event.seed))
-
-
 def _has_members(workload: Workload) -> bool:
     """Tell whether groups consume, and nothing but faults has them wait already."""
     consumes = any((workload.late, workload.retrying, workload.orderly))
@@ -319,7 +267,7 @@ def _with_stops(
         at_ms += stream.split("at").exponential(every_ms)
         if at_ms >= min(options.safety_ms, USUAL_MS) - QUIET_MS:
             break
-        events.append(_event(STOPPED, Package.CRASH, int(at_ms), stream, options))
+        events.append(from_recipe(STOPPED, Package.CRASH, int(at_ms), stream, options))
         number += 1
     return sorted(events, key=lambda event: (event.at_ms, event.package.value, event.seed))
 
@@ -485,20 +433,5 @@ def draw_package(rng: SplitRng, package: Package, options: Options) -> list[Faul
             return events
         recipe = stream.split("kind").weighted(recipes, weights)
         if options.overkill or not recipe.is_overkill:
-            events.append(_event(recipe, package, int(at_ms), stream, options))
+            events.append(from_recipe(recipe, package, int(at_ms), stream, options))
         number += 1
-
-
-def _event(
-    recipe: Recipe, package: Package, at_ms: int, stream: SplitRng, options: Options
-) -> FaultEvent:
-    drawn: Drawn = recipe.draw(stream.split("params"), options)
-    return FaultEvent(
-        at_ms=at_ms,
-        kind=recipe.kind,
-        package=package,
-        target=drawn.target,
-        for_ms=max(0, min(drawn.for_ms, options.safety_ms - at_ms)),
-        seed=stream.split("seed").randint(0, (1 << 31) - 1),
-        params=drawn.params,
-    )

@@ -17,6 +17,7 @@ from sim.faults.edges import Edges
 from sim.faults.everyday import Everyday
 from sim.faults.fitful import Fitful
 from sim.faults.further import Further
+from sim.faults.press import Pressed
 from sim.faults.seldom import Seldom
 from sim.faults.skilled import Skilled
 from sim.faults.small import Small
@@ -329,6 +330,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     burst_max: Positive = 8
     """Messages of the largest burst."""
     compress_over: Count = 0
+    """Larger bodies are compressed; 0: none is."""
     rich: bool = False
     """Whether messages have several keys, and properties of their user's."""
     fail_p: float = 0.0
@@ -355,6 +357,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     everyday: Everyday | None = None
     fitful: Fitful | None = None
     skilled: Skilled | None = None
+    pressed: Pressed | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

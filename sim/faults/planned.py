@@ -8,6 +8,7 @@ from sim.faults.plan import FaultEvent, FaultKind, Package
 
 if TYPE_CHECKING:
     from sim.faults.plan import Options, Value
+    from sim.faults.recipe import Drawn, Recipe
     from sim.rng import SplitRng
 
 PACKAGES: Final = {
@@ -48,4 +49,20 @@ def fault(
         for_ms=max(0, min(times[1], options.safety_ms - at_ms)),
         seed=rng.split("seed").randint(0, (1 << 31) - 1),
         params=params or {},
+    )
+
+
+def from_recipe(
+    recipe: Recipe, package: Package, at_ms: int, stream: SplitRng, options: Options
+) -> FaultEvent:
+    """Return a fault of a recipe from a time on (ms); it ends with the run at the latest."""
+    drawn: Drawn = recipe.draw(stream.split("params"), options)
+    return FaultEvent(
+        at_ms=at_ms,
+        kind=recipe.kind,
+        package=package,
+        target=drawn.target,
+        for_ms=max(0, min(drawn.for_ms, options.safety_ms - at_ms)),
+        seed=stream.split("seed").randint(0, (1 << 31) - 1),
+        params=drawn.params,
     )

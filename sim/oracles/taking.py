@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
+from sim.oracles.crowding import Crowding
 from sim.oracles.patience import NAME as HASTE
 from sim.oracles.patience import find_haste
 
@@ -42,9 +43,11 @@ class Taking:
         """By replica: the tick since which nothing hinders it."""
         self._transfers: dict[str, tuple[object, int]] = {}
         """By replica: the transfer that is under way, and the tick at which it was first seen."""
+        self._crowding = Crowding()
 
     def on_tick(self, replica: Replica) -> None:
         """Look at a leader, once a tick."""
+        self._crowding.on_tick(replica)
         state = replica.state
         leads = Leads(state.term, replica.incarnation)
         if self._is_hindered(replica):
@@ -59,6 +62,8 @@ class Taking:
         if answer.code == NOT_LEADER:
             self.on_refused(replica, answer.remark)
             return
+        if not answer.code:
+            self._crowding.on_taken(replica, request)
         waited_ms = replica.now_ms() - request.note.now_ms
         found = find_haste(answer, waited_ms, replica.wait_ack_ms)
         if found:
@@ -85,6 +90,8 @@ class Taking:
         state = replica.state
         log = state.log
         is_blocked = replica.disk.is_watched or replica.hangs() or state.blocked is not None
+        if self._crowding.refuses(replica):
+            return True
         if is_blocked or replica.is_leaving or state.role is not LEADER:
             return True
         if log.term_at(log.commit_index) != state.term:

@@ -28,7 +28,7 @@ class Leader:
         self.is_leaving = False
         self.hung = False
         self.committed_term = 2
-        self.disk = SimpleNamespace(is_watched=False)
+        self.disk = SimpleNamespace(is_watched=False, told_used=None, capacity_bytes=None)
         log = SimpleNamespace(commit_index=5, term_at=lambda _index: self.committed_term)
         self.state = SimpleNamespace(
             role=Role.LEADER, term=2, tick=0, transfer=None, blocked=None, log=log,
