@@ -1,4 +1,4 @@
-"""Planted bugs that show where brokers are pressed: full disks, clocks that are days ahead.
+"""Planted bugs that show where brokers are pressed: full disks, hand-overs in vain, wrong clocks.
 
 Sources: spec/disk.md 5.8; docs/storage.md (retention); docs/raft.md.
 """
@@ -37,6 +37,18 @@ PRESSED: Final = (
             (
                 "    self._appender.accepting = self._may_accept()\n",
                 "    self._appender.accepting = self._appender.accepting and self._may_accept()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="refused-offsets-left",
+        breaks="Offsets refused at a hand-over in vain wait in memory until their leader ends.",
+        source="`broker.offsets.replication`: all but an unknown outcome is put again.",
+        plant=patch(
+            "broker.offsets.replication:OffsetReplicator._settled",
+            (
+                "(PutStatus.OK, PutStatus.UNKNOWN)",
+                "(PutStatus.OK, PutStatus.UNKNOWN, PutStatus.NOT_LEADER)",
             ),
         ),
     ),

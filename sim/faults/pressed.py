@@ -17,6 +17,7 @@ from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
 from sim.faults.planned import fault
 from sim.faults.press import Pressed
+from sim.faults.skilled import Skilled
 
 if TYPE_CHECKING:
     from sim.faults.plan import Value, Workload
@@ -34,6 +35,8 @@ WAITING: Final = (
 ALONE_P: Final = 0.6
 """How probable it is that little else happens."""
 KEPT: Final = (Package.BEHIND, Package.ALONE, Package.HALF_OPEN)
+ONCE_MS: Final = 150
+"""How often some group commits once, where leaders hand over in vain."""
 FIRST_MS: Final = 2_000
 LAST_MS: Final = 2_500
 """None comes so late that nothing follows."""
@@ -71,6 +74,8 @@ def draw_pressed(rng: SplitRng, options: Options, workload: Workload) -> tuple[O
             workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0,
             body_max=min(workload.body_max, BODY_MAX), **dict.fromkeys(WAITING),
         )  # fmt: skip
+    if pressed.in_vain:
+        workload = structs.replace(workload, skilled=Skilled(every_ms=ONCE_MS, once=True))
     return options, structs.replace(workload, pressed=pressed)
 
 
@@ -125,7 +130,7 @@ def _in_vain(rng: SplitRng, options: Options) -> list[FaultEvent]:
             asked_ms = at_ms + 20 + again * 600 + asked.split("at").randint(0, 300)
             times = (asked_ms, 300)
             events.append(fault(asked, options, times, FaultKind.TRANSFER, Role.FOLLOWER_0))
-        at_ms += away_ms + stream.split("on").choice((500, 1_500))
+        at_ms += away_ms + stream.split("on").choice((500, 4_500))
         end = stream.split("end").choice((FaultKind.CRASH, FaultKind.ISOLATE, FaultKind.TRANSFER))
         target = Role.FOLLOWER if end is FaultKind.TRANSFER else Role.LEADER
         events.append(fault(stream.split("then"), options, (at_ms, 1_500), end, target))

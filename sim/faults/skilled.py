@@ -43,6 +43,8 @@ class Skilled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Locks of queues that are not written any more; some are given back late."""
     members: bool = False
     """Members that come again and again until their group is there."""
+    once: bool = False
+    """Groups that commit once; only where leaders hand over in vain."""
     room_bytes: Count = 0
     """So little of the log may wait for its commit before large sends have to; 0: as usual."""
     turn_frames: Count = 0

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from sim.oracles.truth import Truth
 
 NAME: Final = "A24 offset taken and left out of the log"
+IDLE: Final = "A24 offset taken and not put into the log"
+IDLE_MS: Final = 3_000
+"""A leader puts what it has taken into its log once a second, and what was refused again."""
+FEW: Final = 200
+"""More than these take longer: they are put in one after the other."""
 RECORDS: Final = 4
 """More than are under way at a time."""
 PART_BYTES: Final = 5_500
@@ -32,6 +37,8 @@ class Waits(NamedTuple):
     term: int
     records: int
     """Records of offsets of this term by then."""
+    free: int = 0
+    """Since which tick nothing has kept its leader from writing."""
 
 
 class OffsetsKept:
@@ -43,6 +50,8 @@ class OffsetsKept:
         self._records: Counter[int] = Counter()
         """By term, committed records of offsets; of what was cut in parts the last one counts."""
         self._waits: dict[str, dict[tuple[str, int], Waits]] = {}
+        self._commits: dict[str, int] = {}
+        """By replica, how far its log was committed at the last look."""
 
     def on_tick(self, replica: Replica) -> None:
         """Look at a leader, now and then. Errors: `Violation`."""
@@ -55,12 +64,15 @@ class OffsetsKept:
         before, waits = self._waits.get(replica.name, {}), {}
         if replica.is_up and replica.state.role is LEADER:
             term = replica.state.term
-            for key, queues in replica.controller.tables.offsets._pending.items():
+            pending = replica.controller.tables.offsets._pending
+            is_free = self._is_free(replica) and sum(map(len, pending.values())) <= FEW
+            for key, queues in pending.items():
                 for queue_id, offset in queues.items():
-                    place = (key, queue_id)
-                    now = Waits(offset, replica.incarnation, term, self._records[term])
+                    place, tick = (key, queue_id), replica.state.tick
+                    now = Waits(offset, replica.incarnation, term, self._records[term], tick)
                     known = before.get(place, now)
-                    waits[place] = known if known[:3] == now[:3] else now
+                    known = known if known[:3] == now[:3] else now
+                    waits[place] = known if is_free else known._replace(free=tick)
                     self._check(replica, place, waits[place], now)
         self._waits[replica.name] = waits
 
@@ -74,6 +86,24 @@ class OffsetsKept:
                 f"{RECORDS} records of offsets since then without it",
                 node=replica.name,
             )
+        waited_ms = (now.free - known.free) * replica.tick_ms
+        if waited_ms > IDLE_MS:
+            key, queue_id = place
+            text = f"{replica.name} has taken {now.offset} for {key} in {queue_id}, and nothing has"
+            text = f"{text} kept it for {waited_ms} ms from putting that into its log"
+            raise Violation(IDLE, text, node=replica.name)
+
+    def _is_free(self, replica: Replica) -> bool:
+        """Tell whether nothing keeps a leader from writing, and from committing what it writes."""
+        state, disk = replica.state, replica.disk
+        is_blocked = disk.is_watched or replica.hangs() or state.blocked is not None
+        if is_blocked or replica.is_leaving or state.transfer is not None:
+            return False
+        log = state.log
+        before = self._commits.get(replica.name, -1)
+        self._commits[replica.name] = log.commit_index
+        goes_on = log.commit_index == log.last_index or log.commit_index > before
+        return goes_on and log.term_at(log.commit_index) == state.term
 
 
 def _size(content: Any) -> int:  # noqa: ANN401  # what JSON holds

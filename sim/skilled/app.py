@@ -11,6 +11,7 @@ from sim.skilled.frames import Frames
 from sim.skilled.halves import DelayedHalves
 from sim.skilled.locks import Locks
 from sim.skilled.members import NewGroups
+from sim.skilled.once import Once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,3 +58,5 @@ class SkilledApp(HabitsApp):
             habits["locks"] = Locks(life, times.lease, on_made, is_steady=is_steady)
         if settings.members:
             habits["members"] = NewGroups(life)
+        if settings.once:
+            habits["once"] = Once(life)

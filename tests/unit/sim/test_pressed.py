@@ -11,7 +11,8 @@ from sim.faults.cluster import ClockJump
 from sim.faults.disk import DiskFull
 from sim.faults.draw import draw
 from sim.faults.plan import FaultKind, decode_plan, encode_plan
-from sim.faults.pressed import USED, WAITING
+from sim.faults.pressed import ONCE_MS, USED, WAITING
+from sim.faults.skilled import Skilled
 from sim.oracles.base import Findings, Violation
 from sim.oracles.crowding import LOOKS_MS, NAME, Crowding
 
@@ -25,7 +26,8 @@ def test_some_plans_have_them_and_their_parts_vary():
     for plan in PLANS:
         assert decode_plan(encode_plan(plan)) == plan
         assert not problems(plan.events, plan.options)
-        assert plan.workload.skilled is None
+        once = Skilled(every_ms=ONCE_MS, once=True)
+        assert plan.workload.skilled == (once if plan.workload.pressed.in_vain else None)
 
 
 def test_nothing_waits_for_a_time_where_a_clock_is_days_ahead():
