@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from sim.faults.plan import FaultKind, Package
-from sim.faults.planned import fault
+from sim.faults.planned import fault, is_story
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,9 +81,7 @@ def with_ambushes(
     if not has_ambushes(rng):
         return list(events)
     kept = [*events]
-    asked = workload.transactional
-    is_story = workload.edges is not None or (asked is not None and asked.asked_again)
-    if not is_story and rng.split("alone").chance(ALONE_P):
+    if not is_story(workload) and rng.split("alone").chance(ALONE_P):
         kept = [one for one in events if one.package in KEPT]
     among = dict(OF_GROUP)
     if not options.alone:

@@ -35,7 +35,8 @@ def with_habits(
     if workload.fitful is None:
         skilled = draw_skilled(rng.split(SKILLED), is_alone=bool(options.alone))
         workload = structs.replace(workload, skilled=skilled)
-        options, workload = draw_pressed(rng.split(PRESSED), options, workload)
+        is_behind = any(one.package is Package.BEHIND for one in events)
+        options, workload = draw_pressed(rng.split(PRESSED), options, workload, is_behind=is_behind)
     return options, workload, events
 
 

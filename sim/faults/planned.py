@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from sim.faults.plan import FaultEvent, FaultKind, Package
 
 if TYPE_CHECKING:
-    from sim.faults.plan import Options, Value
+    from sim.faults.plan import Options, Value, Workload
     from sim.faults.recipe import Drawn, Recipe
     from sim.rng import SplitRng
 
@@ -50,6 +50,12 @@ def fault(
         seed=rng.split("seed").randint(0, (1 << 31) - 1),
         params=params or {},
     )
+
+
+def is_story(workload: Workload) -> bool:
+    """Tell whether faults of a plan belong together, so that none of them may be left out."""
+    asked = workload.transactional
+    return workload.edges is not None or (asked is not None and asked.asked_again)
 
 
 def from_recipe(

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Role
-from sim.faults.planned import fault
+from sim.faults.planned import fault, is_story
 from sim.faults.press import Pressed
 from sim.faults.skilled import Skilled
 
@@ -50,20 +50,23 @@ BODY_MAX: Final = 1_024
 RETENTION_MS: Final = (1_500, 4_000)
 
 
-def draw_pressed(rng: SplitRng, options: Options, workload: Workload) -> tuple[Options, Workload]:
+def draw_pressed(
+    rng: SplitRng, options: Options, workload: Workload, *, is_behind: bool
+) -> tuple[Options, Workload]:
     """Return settings and workload of a plan, and what its brokers are pressed by.
 
     Where a clock is ahead segments are small and go by age, and nothing waits for a time: it would
-    wait for days.
+    wait for days. None is where somebody is to be behind (``is_behind``): logs go otherwise there.
     """
     if options.alone or workload.skilled or not rng.split("on").chance(PRESSED_P):
         return options, workload
     waits = any((workload.delayed, workload.retrying, workload.orderly, workload.transactional))
+    is_ahead = rng.split("ahead").chance(AHEAD_P) and not is_behind
     pressed = Pressed(
         crowded=rng.split("crowded").chance(PART_P),
         forcibly=rng.split("forcibly").chance(0.3) and not waits,
         in_vain=rng.split("in vain").chance(PART_P),
-        ahead_ms=rng.split("how far").choice(DAYS_MS) if rng.split("ahead").chance(AHEAD_P) else 0,
+        ahead_ms=rng.split("how far").choice(DAYS_MS) if is_ahead else 0,
     )
     if pressed.ahead_ms:
         options = structs.replace(
@@ -86,7 +89,7 @@ def with_pressing(
     pressed = workload.pressed
     if pressed is None:
         return events
-    if rng.split("alone").chance(ALONE_P):
+    if not is_story(workload) and rng.split("alone").chance(ALONE_P):
         events = [one for one in events if one.package in KEPT]
     more: list[FaultEvent] = []
     if pressed.crowded:
