@@ -14,7 +14,7 @@ from sim.faults.ambush_draw import OF_GROUP
 from sim.faults.plan import FaultKind, Package
 from sim.lookout import Lookout
 from sim.loop import SimLoop
-from tests.unit.sim.fault_world import FaultWorld, event
+from tests.unit.sim.fault_world import event
 
 FILE = "dledger/leadership.py"
 MODES = ("raft", "alone", "sync-master", "controller")
@@ -26,21 +26,6 @@ def loop():
     loop.lookout = Lookout()
     yield loop
     loop.close()
-
-
-@pytest.fixture
-def make():
-    worlds = []
-
-    def build(*events, **options):
-        world = FaultWorld(*events, **options)
-        worlds.append(world)
-        world.nemesis.start()
-        return world
-
-    yield build
-    for world in worlds:
-        world.loop.close()
 
 
 def see(world, name, point=(FILE, "Leadership.read_index", 43), times=1):

@@ -19,43 +19,9 @@ from sim.oracles.base import Findings
 from sim.oracles.same_key import NAME, SameKey
 from sim.oracles.wire import Said
 from sim.rng import SplitRng
+from tests.unit.sim.habit_life import judge
 
 SEEDS = range(1, 120)
-
-
-class Life:
-    """One that notes what is reported."""
-
-    name = "u0-1"
-
-    def __init__(self):
-        self.found = []
-        self.now = 0
-        self.dropped = 0
-
-    def now_ms(self):
-        return self.now
-
-    def count(self, what, times=1):
-        del what, times
-
-    def report(self, oracle, text):
-        self.found.append((oracle, text))
-
-    def is_dropped(self, _queue, offset):
-        return offset < self.dropped
-
-    @property
-    def oracles(self):
-        return [oracle for oracle, _ in self.found]
-
-
-def judge(kind, **state):
-    """Return an object that judges, without the clients that it has otherwise."""
-    made, life = object.__new__(kind), Life()
-    made._life = life
-    vars(made).update(state)
-    return made, life
 
 
 def handed_out(body, **properties):

@@ -21,44 +21,10 @@ from sim.oracles import turns
 from sim.oracles.order import changes_lock
 from sim.oracles.turns import Turns, _Takes
 from sim.rng import SplitRng
+from tests.unit.sim.habit_life import Life, judge
 
 SEEDS = range(1, 160)
 QUEUE = MessageQueue("steps", "RaftGroup0", 3)
-
-
-class Life:
-    """One that notes what is reported."""
-
-    name = "f0-1"
-
-    def __init__(self):
-        self.found = []
-        self.now = self.dropped = 0
-        self.machine = SimpleNamespace(address="10.0.0.1")
-
-    def now_ms(self):
-        return self.now
-
-    def count(self, what, times=1):
-        del what, times
-
-    def report(self, oracle, text):
-        self.found.append((oracle, text))
-
-    def is_dropped(self, _queue, offset):
-        return offset < self.dropped
-
-    @property
-    def oracles(self):
-        return [oracle for oracle, _ in self.found]
-
-
-def judge(kind, **state):
-    """Return an object that judges, without the clients that it has otherwise."""
-    made, life = object.__new__(kind), Life()
-    made._life = life
-    vars(made).update(state)
-    return made, life
 
 
 def turns_of():

@@ -9,20 +9,6 @@ from sim.inode import PowerLossMode
 from tests.unit.sim.fault_world import FaultWorld, Node, event
 
 
-@pytest.fixture
-def make():
-    worlds = []
-
-    def made(*events, **options):
-        worlds.append(FaultWorld(*events, **options))
-        worlds[-1].nemesis.start()
-        return worlds[-1]
-
-    yield made
-    for world in worlds:
-        world.loop.close()
-
-
 class Leader(Node):
     """Carries out what it is asked."""
 

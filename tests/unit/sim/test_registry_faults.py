@@ -2,22 +2,7 @@
 
 import pytest
 
-from tests.unit.sim.fault_world import FaultWorld, event
-
-
-@pytest.fixture
-def make():
-    worlds = []
-
-    def build(*events, **options):
-        world = FaultWorld(*events, **options)
-        worlds.append(world)
-        world.nemesis.start()
-        return world
-
-    yield build
-    for world in worlds:
-        world.loop.close()
+from tests.unit.sim.fault_world import event
 
 
 @pytest.mark.parametrize(
