@@ -5,10 +5,13 @@ that clock as well.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 EPOCH_MS: Final = 1_700_000_000_000
 """Wall time at the beginning of every run."""
+FAR_MS: Final = 60_000
+"""Stamps stand still where the clock is behind them by less."""
 MS: Final = 1_000_000
 """Nanoseconds of a millisecond."""
 
@@ -25,7 +28,7 @@ class SimClock:
     """A `ledgermq.runtime.clock.Clock` over virtual time."""
 
     __slots__ = (
-        "_base_ns", "_peak_ms", "_since_ns", "_time", "changed_ns", "lag_ns", "rate",
+        "_base_ns", "_shown", "_since_ns", "_time", "changed_ns", "lag_ns", "rate",
         "wall_offset_ms",
     )  # fmt: skip
 
@@ -34,7 +37,8 @@ class SimClock:
         self._time = time
         self._since_ns = 0
         self._base_ns = 0
-        self._peak_ms = 0
+        self._shown: list[tuple[int, int]] = []
+        """Each wall time (ms) from which it was set, and when (ns)."""
         self.changed_ns = 0
         """When its rate was changed last; timers that were set before follow the one of then."""
         self.rate = 1.0
@@ -64,7 +68,16 @@ class SimClock:
     @property
     def highest_ms(self) -> int:
         """Return the latest wall time that was ever shown."""
-        return max(self._peak_ms, self.wall_ms())
+        return max([self.wall_ms(), *(shown_ms for shown_ms, _ in self._shown)])
+
+    def stamped_ms(self, pace: float) -> int:
+        """Return how far store times may have come that once followed this clock.
+
+        They go on at so many seconds in one of virtual time where clocks are far behind them.
+        """
+        now_ns = self._time.now_ns
+        paced = (ms + int(pace * (now_ns - at_ns) / MS) for ms, at_ns in self._shown)
+        return max([self.wall_ms(), *paced])
 
     def local(self, wall_ms: int) -> time.struct_time:
         """Return a wall time; all simulated machines stand at Greenwich, wherever this one does."""
@@ -72,7 +85,7 @@ class SimClock:
 
     def jump(self, by_ms: int) -> None:
         """Set the wall clock forward or back."""
-        self._peak_ms = self.highest_ms
+        self._shown.append((self.wall_ms(), self._time.now_ns))
         self.wall_offset_ms += by_ms
 
     def set_rate(self, rate: float) -> None:
@@ -82,3 +95,14 @@ class SimClock:
         self._since_ns = self._time.now_ns + self.lag_ns
         self.rate, self.changed_ns = rate, self._time.now_ns
         self._time.drifting = True
+
+
+def latest_stamp_ms(clocks: Sequence[SimClock]) -> int:
+    """Return the latest store time that brokers with these clocks may have given.
+
+    Where a clock is far behind what another one has shown, stamps go on by half of the monotonic
+    clock of whoever gives them (`store.write.stamps`).
+    """
+    behind_ms = max(one.highest_ms for one in clocks) - min(one.wall_ms() for one in clocks)
+    pace = max(one.rate for one in clocks) / 2 if behind_ms > FAR_MS else 0.0
+    return max(one.stamped_ms(pace) for one in clocks)

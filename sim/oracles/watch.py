@@ -19,6 +19,7 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import LEADER
+from sim.clock import latest_stamp_ms
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.brokers import Brokers
@@ -158,7 +159,7 @@ class Watch:
         ``is_told``: whether members tell each other their clocks.
         """
         self.truth.now_ns = now_ns
-        self.truth.latest_ms = lambda: max(clock.highest_ms for clock in clocks)
+        self.truth.latest_ms = lambda: latest_stamp_ms(clocks)
         if is_told:
             self.truth.ahead_ms = DRIFT_AFTER_CORRECTION_MS
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sim.clock import EPOCH_MS, SimClock
+from sim.clock import EPOCH_MS, SimClock, latest_stamp_ms
 from sim.oracles.base import Violation
 from sim.oracles.truth import Truth
 
@@ -23,6 +23,28 @@ def test_a_clock_remembers_the_latest_time_that_it_has_shown():
     assert clock.highest_ms == EPOCH_MS + 35_000
     clock.jump(100_000)
     assert clock.highest_ms == clock.wall_ms() == EPOCH_MS + 75_000
+
+
+@pytest.mark.parametrize(("back_ms", "latest_ms"), [(30_000, 35_000), (90_000, 37_000)])
+def test_stamps_go_on_at_half_the_pace_once_a_clock_was_set_far_back(back_ms, latest_ms):
+    time = SimpleNamespace(now_ns=5_000 * MS, drifting=False)
+    own, other = SimClock(time), SimClock(time)
+    for clock in (own, other):
+        clock.jump(30_000)
+        clock.jump(-back_ms)
+    assert latest_stamp_ms([own, other]) == EPOCH_MS + 35_000
+    time.now_ns += 4_000 * MS
+    assert latest_stamp_ms([own, other]) == EPOCH_MS + max(latest_ms, 39_000 - back_ms)
+
+
+def test_a_slow_clock_paces_stamps_no_faster_and_a_fast_one_does():
+    time = SimpleNamespace(now_ns=5_000 * MS, drifting=False)
+    own, other = SimClock(time), SimClock(time)
+    own.jump(90_000)
+    own.jump(-90_000)
+    other.set_rate(2.0)
+    time.now_ns += 4_000 * MS
+    assert latest_stamp_ms([own, other]) == EPOCH_MS + 99_000
 
 
 @pytest.mark.parametrize(
