@@ -129,26 +129,43 @@ async def _messages(store: Reader, topic: str, first: int, end: int) -> AsyncIte
     What will be readable later is waited for. What is damaged for good is left out: nobody repairs
     it in the log of a broker on its own, and no other half could end before this is over.
     """
-    offset = max(first, store.min_offset(topic, 0))
+    offset, left_out = max(first, store.min_offset(topic, 0)), _LeftOut(topic)
     while offset < end:
         result = store.get(topic, 0, offset, min(SLICE, end - offset), SLICE_BYTES, None)
         for record in result.buffers:
-            message = _message_of(topic, record)
-            if message is not None:
+            try:
+                message = decode_record(record)
+            except RemoteProtocolError as error:
+                left_out.add(offset, str(error))
+            else:
                 yield message
         following = max(offset, result.next_offset)
         if result.status is GetStatus.LOST:
+            left_out.add(offset, "it is damaged")
             following = offset + 1
-            _log.error("event=lost_amid_a_take_over topic=%s queue_offset=%d", topic, offset)
         is_moved = following > offset
         offset = following
         await asyncio.sleep(0 if is_moved else RETRY_S)
+    left_out.end()
 
 
-def _message_of(topic: str, record: memoryview) -> MessageExt | None:
-    """Return the message of a record, None if it cannot be read."""
-    try:
-        return decode_record(record)
-    except RemoteProtocolError as error:
-        _log.error("event=unreadable_amid_a_take_over topic=%s error=%s", topic, error)
-        return None
+class _LeftOut:
+    """Tells of the first message that is left out, and in the end of how many: not of each."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._count = 0
+
+    def add(self, from_offset: int, why: str) -> None:
+        """Take that a message is left out, which lies at this offset or behind it."""
+        self._count += 1
+        if self._count == 1:
+            _log.error(
+                "event=lost_amid_a_take_over topic=%s queue_offset_from=%d reason=%r",
+                self._topic, from_offset, why,
+            )  # fmt: skip
+
+    def end(self) -> None:
+        """Tell how many they were, where there were more."""
+        if self._count > 1:
+            _log.error("event=lost_amid_a_take_over topic=%s messages=%d", self._topic, self._count)

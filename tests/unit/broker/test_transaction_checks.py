@@ -562,6 +562,30 @@ def test_a_half_that_is_lost_does_not_hold_up_the_others(leader: Replica) -> Non
     assert taken_over_in_spite_of(leader, 1, lambda _record: lost) == [0, 2]
 
 
+def test_many_that_are_lost_make_two_lines_of_the_log(
+    leader: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        leader.send(b"%d" % number)
+    reader: Any = leader.world.store.reader
+    lost = GetResult(GetStatus.LOST, 0, 0, 3, [], 0, 0)
+
+    class Reader:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(reader, name)
+
+        def get(self, topic: str, *rest: Any) -> Any:
+            return lost if topic == HALF_TOPIC else reader.get(topic, *rest)
+
+    table = HalfTable()
+    asyncio.run(take_over(table, Reader(), ConsumerOffsetTable()))  # type: ignore[arg-type]
+    assert not table.rows
+    told = [text for text in caplog.messages if "event=lost_amid_a_take_over" in text]
+    assert len(told) == 2
+    assert "queue_offset_from=0" in told[0]
+    assert "messages=3" in told[1]
+
+
 def test_a_half_that_cannot_be_read_does_not_hold_up_the_others(leader: Replica) -> None:
     for number in range(3):
         leader.send(b"%d" % number)
