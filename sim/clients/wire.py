@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Final, cast
 
+from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, encode_command
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.frame import FrameDecoder
@@ -26,6 +28,19 @@ def frame_of(code: int, opaque: int, fields: dict[str, str], **more: object) -> 
     """
     command = RemotingCommand(code, opaque=opaque, ext_fields=fields, **more)  # type: ignore[arg-type]  # the caller knows the members
     return b"".join(encode_command(command))
+
+
+def first_heartbeat(group: str, client_id: str, topic: str) -> bytes:
+    """Return the request of a client that comes as a member of a group, with the opaque 1."""
+    body = {
+        "clientID": client_id,
+        "consumerDataSet": [{
+            "groupName": group, "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": 1}],
+        }],
+    }  # fmt: skip
+    return frame_of(RequestCode.HEART_BEAT, 1, {}, body=json.dumps(body).encode())
 
 
 class RawConnection(asyncio.Protocol):

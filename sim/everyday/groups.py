@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledgermq.client import MessageQueue, PullConsumer
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
-from sim.clients.wire import RawConnection, frame_of
+from sim.clients.wire import RawConnection, first_heartbeat
 from sim.validators import GROUP_NAME
 from sim.workload import TOPIC
 
@@ -101,15 +101,7 @@ class Administration:
         connection = await RawConnection.dial(addr, life.machine.address)
         if connection is None:
             return
-        body = {
-            "clientID": f"{group}@once",
-            "consumerDataSet": [{
-                "groupName": group, "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [{"topic": TOPIC, "subString": "*", "subVersion": 1}],
-            }],
-        }  # fmt: skip
-        joins = frame_of(RequestCode.HEART_BEAT, 1, {}, body=json.dumps(body).encode())
+        joins = first_heartbeat(group, f"{group}@once", TOPIC)
         apart_s = rng.split("apart").choice(APART_S)
         if rng.split("first").chance(0.5):
             connection.write(joins)

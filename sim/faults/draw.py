@@ -29,7 +29,7 @@ from sim.faults.moments import (
     with_starts,
 )
 from sim.faults.plan import FaultEvent, FaultKind, LateGroup, Options, Package, Plan, Workload
-from sim.faults.planned import from_recipe
+from sim.faults.planned import FIRST_MS, QUIET_MS, from_recipe
 from sim.faults.pressed import PRESSED, with_pressing
 from sim.faults.recipes import RECIPES, STOPPED
 from sim.faults.seldom import SELDOM, draw_seldom
@@ -78,8 +78,6 @@ PREFERRED_P: Final = 0.15
 AT_ONCE_P: Final = 0.1
 """How many groups have followers that ask for votes at almost the same moment."""
 PEER_KEY_P: Final = 0.5
-FIRST_MS: Final = 1_500
-"""No fault comes before: the group has elected its first leader."""
 ALONE_FAULTS_P: Final = 0.8
 """How probable it is that something happens to a broker outside the group."""
 ODD_P: Final = 0.15
@@ -98,8 +96,6 @@ SLOW_LIVENESS_MS: Final = 300_000
 FAR_APART_MS: Final = 60_000
 """What was stamped by a clock so far ahead waits until the others have come there."""
 STARTS: Final = ("first", "last", "timestamp")
-QUIET_MS: Final = 500
-"""No fault comes in the last part of the safety phase."""
 
 
 def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | None = None) -> Plan:

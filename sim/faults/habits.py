@@ -5,14 +5,14 @@ Each has a stream of its own. Those that were not made for each other are not in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from sim.faults.everyday import EVERYDAY, RESTARTS_MAX, draw_everyday
 from sim.faults.fitful import FITFUL, draw_fitful
 from sim.faults.plan import Package
-from sim.faults.planned import from_recipe
+from sim.faults.planned import FIRST_MS, QUIET_MS, from_recipe
 from sim.faults.pressed import PRESSED, draw_pressed
 from sim.faults.recipes import NAMESRV_RESTARTED
 from sim.faults.skilled import SKILLED, draw_skilled
@@ -20,10 +20,6 @@ from sim.faults.skilled import SKILLED, draw_skilled
 if TYPE_CHECKING:
     from sim.faults.plan import FaultEvent, Options, Workload
     from sim.rng import SplitRng
-
-FIRST_MS: Final = 1_500
-QUIET_MS: Final = 500
-"""No name server begins anew before, or so short before the end of the safety phase."""
 
 
 def with_habits(

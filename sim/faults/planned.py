@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from sim.faults.recipe import Drawn, Recipe
     from sim.rng import SplitRng
 
+FIRST_MS: Final = 1_500
+"""No fault comes before: the group has elected its first leader."""
+QUIET_MS: Final = 500
+"""No fault comes in the last part of the safety phase."""
 PACKAGES: Final = {
     FaultKind.ADD: Package.MEMBERS,
     FaultKind.AMBUSH: Package.AMBUSH,

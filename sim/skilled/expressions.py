@@ -67,44 +67,27 @@ def draw_properties(rng: SplitRng) -> dict[str, str]:
 def draw_expression(rng: SplitRng, depth: int = DEPTH_MAX) -> Expression:
     """Return some expression: alternatives of which each may ask for several things."""
     parts = [
-        _joined([_part(rng.split(f"{one}-{at}"), depth) for at in range(count)], " AND ", _all)
+        _joined([_part(rng.split(f"{one}-{at}"), depth) for at in range(count)], " AND ", by=False)
         for one, count in enumerate(rng.split("counts").choice(((1,), (1,), (2,), (1, 1), (2, 1))))
     ]
-    return _joined(parts, " OR ", _any)
+    return _joined(parts, " OR ", by=True)
 
 
-def _joined(
-    parts: list[Expression], word: str, says: Callable[[list[Expression]], Says]
-) -> Expression:
+def _joined(parts: list[Expression], word: str, *, by: bool) -> Expression:
     if len(parts) == 1:
         return parts[0]
-    return Expression(word.join(part.text for part in parts), says(parts))
+    return Expression(word.join(part.text for part in parts), _decided(parts, by=by))
 
 
-def _all(parts: list[Expression]) -> Says:
-    """What is not so decides, and ends it."""
-
-    def says(properties: Properties) -> bool | None:
-        found: bool | None = True
-        for part in parts:
-            one = part.says(properties)
-            if one is False:
-                return False
-            found = None if one is None else found
-        return found
-
-    return says
-
-
-def _any(parts: list[Expression]) -> Says:
-    """What is so decides, and ends it."""
+def _decided(parts: list[Expression], *, by: bool) -> Says:
+    """The first part that says ``by`` decides; else it is NULL if any is, and the other value."""
 
     def says(properties: Properties) -> bool | None:
-        found: bool | None = False
+        found: bool | None = not by
         for part in parts:
             one = part.says(properties)
-            if one is True:
-                return True
+            if one is by:
+                return by
             found = None if one is None else found
         return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledgermq.client import MessageQueue, PullConsumer, RemotingError
 from ledgermq.remoting.protocol.codes import RequestCode
-from sim.clients.wire import RawConnection, frame_of
+from sim.clients.wire import RawConnection, first_heartbeat
 from sim.validators import GROUP_NAME
 from sim.workload import TOPIC
 
@@ -63,16 +63,8 @@ class NewGroups:
         connection = await RawConnection.dial(addr, life.machine.address)
         if connection is None:
             return
-        body = {
-            "clientID": f"{group}@joins",
-            "consumerDataSet": [{
-                "groupName": group, "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [{"topic": TOPIC, "subString": "*", "subVersion": 1}],
-            }],
-        }  # fmt: skip
-        text = json.dumps(body).encode()
-        told = await connection.ask(frame_of(RequestCode.HEART_BEAT, 1, {}, body=text), 1)
+        joins = first_heartbeat(group, f"{group}@joins", TOPIC)
+        told = await connection.ask(joins, 1)
         connection.close()
         if told is None:
             return

@@ -1,8 +1,8 @@
 """Which part of a log was written under which master: epochs, each with where it begins. Pure.
 
 A list of epochs belongs to a log that it describes up to the log's end: an entry that begins at the
-end or behind it says of nothing in this log when it was written (`clip`); one behind it says
-nothing of this log at all. Two logs are the same up to the end of the last epoch that both lists
+end covers nothing of this log yet, and one behind the end does not belong to this log (`clip`
+leaves both out). Two logs are the same up to the end of the last epoch that both lists
 have, with the same beginning (`consistent_point`): one controller gives an epoch to one master, so
 what lies in an epoch, and before its beginning, comes from one log.
 

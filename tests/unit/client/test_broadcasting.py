@@ -312,6 +312,14 @@ class SlowDisk(RealDisk):
         super().replace(path, data)
 
 
+def written_offset(directory, queue):
+    """Return the offset that the next member finds in a folder."""
+    local = LocalOffsets(str(directory), "c@1", "g")
+    local.open()
+    local.close()
+    return local.get(queue)
+
+
 def offset_put_during_a_write(directory):
     """Return the offset that a start finds of one that moved while the file was written."""
     queue = MessageQueue("T", "b", 0)
@@ -330,10 +338,7 @@ def offset_put_during_a_write(directory):
         local.close()
 
     asyncio.run(body())
-    again = LocalOffsets(str(directory), "c@1", "g")
-    again.open()
-    again.close()
-    return again.get(queue)
+    return written_offset(directory, queue)
 
 
 def test_an_offset_that_moves_while_the_file_is_written_is_written_next(tmp_path):
@@ -385,10 +390,7 @@ def offset_of_the_next_member(directory):
         disk.may_write.set()
 
     asyncio.run(body())  # At its end it waits for its threads.
-    again = LocalOffsets(str(directory), "c@1", "g")
-    again.open()
-    again.close()
-    return again.get(queue)
+    return written_offset(directory, queue)
 
 
 def test_a_write_that_outlasts_its_member_keeps_the_folder(tmp_path):
@@ -427,10 +429,7 @@ def offset_behind_a_cut_flush(directory):
         local.close()
 
     asyncio.run(body())
-    again = LocalOffsets(str(directory), "c@1", "g")
-    again.open()
-    again.close()
-    return again.get(queue)
+    return written_offset(directory, queue)
 
 
 def test_what_a_cancelled_flush_did_not_write_is_written_next(tmp_path, caplog):
