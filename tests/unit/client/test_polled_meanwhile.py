@@ -155,6 +155,7 @@ async def pull_loops_left_by_a_stop_amid_a_seek(cluster):
         left = [task for task in asyncio.all_tasks() if task.get_name().startswith("pull-")]
         for task in left:
             task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)  # None is left to who looks next.
     return len(left)
 
 
