@@ -126,14 +126,10 @@ def where_found(history: History, send: Row) -> Row:
     """Return a send with its place: of one that waited, where the first to see it found it."""
     if send["queue_id"] is not None or send.get("kind") not in WAITS:
         return send
-    seen = [
-        (row["t_recv"], row["queue_id"], row["queue_offset"])
-        for row in history.placed
-        if row["msg_key"] == send["msg_key"] and row["topic"] == send["topic"]
-    ]
-    if not seen:
+    seen = history.first_seen.get((send["topic"], send["msg_key"]))
+    if seen is None:
         return send
-    _, queue_id, offset = min(seen)
+    _, queue_id, offset = seen
     return send | {"queue_id": queue_id, "queue_offset": offset}
 
 

@@ -186,6 +186,16 @@ class History:
         return [d for d in self.deliveries if d["topic"] in self.epochs and not is_copy(d)]
 
     @cached_property
+    def first_seen(self) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """When, in which queue and at which offset each key of a topic was delivered first."""
+        found: dict[tuple[str, int], tuple[int, int, int]] = {}
+        for row in self.placed:
+            key = row["topic"], row["msg_key"]
+            seen = row["t_recv"], row["queue_id"], row["queue_offset"]
+            found[key] = min(found.get(key, seen), seen)
+        return found
+
+    @cached_property
     def to_groups(self) -> list[Row]:
         """Own deliveries to consumer groups."""
         return [d for d in self.own if not d.get("auditor") and not d.get("is_dlq")]

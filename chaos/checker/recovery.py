@@ -5,7 +5,8 @@ Faults whose times overlap are one stretch. Between stretches the system has not
 Source: spec/proof.md A60, A61.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from chaos.checker.model import History, Result, Row, result, span_of, unchecked
@@ -32,23 +33,18 @@ def check_recovery(history: History) -> Result:
     heals = [(heal, begin) for heal, begin in heals if heal != NEVER]
     if not heals:
         return unchecked("A60", "no fault was lifted")
-    last = max((_ended(send) for send in history.sends), default=0)
+    ends = sorted((_ended(s), s["topic"]) for s in history.sends if s["outcome"] == "ok")
+    begins = sorted((int(send["t_inv"]), send["topic"]) for send in history.sends)
+    last = max(map(_ended, history.sends), default=0)
     found: list[Row] = []
     worst: float | None = None
     for heal, begin in heals:
-        end = min(heal + limit, begin)
-        acks: dict[str, int] = {}
-        tried = set()
-        for send in history.sends:
-            topic = send["topic"]
-            if send["outcome"] == "ok" and heal <= _ended(send) <= end:
-                acks[topic] = min(acks.get(topic, end), _ended(send))
-            if heal <= send["t_inv"] <= heal + limit // 2:
-                tried.add(topic)
+        acks = _firsts(ends, heal, min(heal + limit, begin))
         for at in acks.values():
             worst = max(worst or 0.0, (at - heal) / 1e6)
         is_whole = bound is not None and heal + limit <= min(begin, last)
-        for topic in sorted(tried - acks.keys()) if is_whole else ():
+        tried = _firsts(begins, heal, heal + limit // 2) if is_whole else {}
+        for topic in sorted(tried.keys() - acks.keys()):
             explain = f"nothing sent to {topic} was acknowledged within {bound} ms of the heal"
             found.append({"topic": topic, "t": heal, "explain": f"{explain} at {heal}"})
     words = "nothing was acknowledged" if worst is None else f"at worst after {worst:.0f} ms"
@@ -59,15 +55,15 @@ def check_recovery(history: History) -> Result:
 def check_availability(history: History) -> Result:
     """A61: fewer sends acknowledged than ``availability_min``, of those far from any fault."""
     spans = fault_spans(history, SETTLE_NS + 2 * history.clock_tolerance_ns)
-    quiet = [
-        send
-        for send in history.sends
-        if not any(
-            # What never ended may have run into whatever came later.
-            (send["t_cmp"] is None or begin <= send["t_cmp"]) and send["t_inv"] <= over
-            for begin, over in spans
-        )
-    ]
+    begins = [begin for begin, _ in spans]
+
+    def is_quiet(send: Row) -> bool:
+        # What never ended may have run into whatever came later.
+        cmp = NEVER if send["t_cmp"] is None else send["t_cmp"]
+        number = bisect_right(begins, cmp)
+        return number == 0 or spans[number - 1][1] < send["t_inv"]
+
+    quiet = [send for send in history.sends if is_quiet(send)]
     if not quiet:
         return unchecked("A61", "no send was far from all faults")
     acknowledged = sum(send["outcome"] == "ok" for send in quiet)
@@ -94,6 +90,17 @@ def merged(spans: Iterable[Span]) -> list[Span]:
             found[-1] = (found[-1][0], max(found[-1][1], over))
         else:
             found.append((begin, over))
+    return found
+
+
+def _firsts(times: Sequence[tuple[int, str]], since: int, until: int) -> dict[str, int]:
+    """Return the first time of each topic from ``since`` to ``until``; ``times`` are in order."""
+    found: dict[str, int] = {}
+    for number in range(bisect_left(times, (since, "")), len(times)):
+        at, topic = times[number]
+        if at > until:
+            break
+        found.setdefault(topic, at)
     return found
 
 
