@@ -3,9 +3,12 @@
 Source: spec/proof.md 3.7.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+
+import numpy as np
 
 from chaos.catalogue.checks import INFO
 from chaos.checker.model import (
@@ -22,6 +25,7 @@ from chaos.checker.model import (
 )
 
 SENDS_PER_PHASE_MIN = 10
+NEVER = 1 << 62
 
 
 def check_failover(history: History) -> Result:
@@ -59,11 +63,9 @@ def service_gap(acks: Sequence[float], t_on0: float, t_on1: float) -> tuple[floa
     """
     if not len(acks) or acks[-1] < t_on1:
         return None
-    return max(
-        (after - max(before, t_on0), after)
-        for before, after in pairwise([0, *acks])
-        if before <= t_on1 and after >= t_on0
-    )
+    first, last = bisect_left(acks, t_on0), min(bisect_right(acks, t_on1), len(acks) - 1)
+    around = [acks[first - 1] if first else 0, *acks[first : last + 1]]
+    return max((after - max(before, t_on0), after) for before, after in pairwise(around))
 
 
 def _words(row: Row) -> str:
@@ -156,10 +158,11 @@ def find_jump(history: History) -> str:
 def check_coverage(history: History) -> Result:
     """A47: of each planned kind enough faults took effect while sends were in flight."""
     effective: Counter[str] = Counter()
+    in_flight = _count_in_flight(history)
     rows = []
     for fault in history.faults:
         witness = fault.get("witness") or {}
-        flying = in_flight(history, fault)
+        flying = in_flight(fault)
         counts = bool(witness.get("effective")) and flying > 0
         effective[fault["kind"]] += counts
         rows.append({"fault_id": fault["fault_id"], "in_flight": flying, "counts": counts})
@@ -179,12 +182,18 @@ def check_coverage(history: History) -> Result:
     )
 
 
-def in_flight(history: History, fault: Row) -> int:
-    """Return how many sends overlapped the time in which a fault was on."""
-    t0, t1 = fault["t_on1"], fault["t_off0"]
-    if t0 is None or t1 is None:
-        return 0
-    return sum(s["t_inv"] <= t1 and (s["t_cmp"] is None or s["t_cmp"] >= t0) for s in history.sends)
+def _count_in_flight(history: History) -> Callable[[Row], int]:
+    """Return what counts the sends that overlapped the time in which a fault was on."""
+    begun = np.array([s["t_inv"] for s in history.sends])
+    ended = np.array([NEVER if s["t_cmp"] is None else s["t_cmp"] for s in history.sends])
+
+    def count(fault: Row) -> int:
+        t0, t1 = fault["t_on1"], fault["t_off0"]
+        if t0 is None or t1 is None:
+            return 0
+        return int(np.count_nonzero((begun <= t1) & (ended >= t0)))
+
+    return count
 
 
 def check_harness(history: History) -> Result:
