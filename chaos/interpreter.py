@@ -94,7 +94,23 @@ class Interpreter:
         self._wake()
 
     async def run(self, generator: Generator) -> None:
-        """Run until the generator ends or `stop`; returns when nothing is in flight."""
+        """Run until the generator ends or `stop`; returns when nothing is in flight.
+
+        Whoever cancels it cancels what is in flight: none of that goes on behind its back.
+        """
+        try:
+            await self._run(generator)
+        finally:
+            await self._end_all()
+
+    async def _end_all(self) -> None:
+        """Cancel what is in flight, and wait until it has ended."""
+        for task in self._busy:
+            task.cancel()
+        if self._busy:
+            await asyncio.wait(self._busy)
+
+    async def _run(self, generator: Generator) -> None:
         gen = generator
         while not self._is_stopped:
             gen = self._collect(gen)
@@ -179,7 +195,7 @@ class Interpreter:
         rows = []
         for task in ended:
             op, op_id, invoked_ns = self._busy.pop(task)
-            error = task.exception()
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None and self._slots.role != "nemesis":  # what no client foresaw
                 _log.error("event=client_raised op=%s", op.f, exc_info=error)
             done = (

@@ -20,6 +20,16 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="timeline-outlasted-by-a-step",
+        breaks="A step of a timeline that is cut short goes on once every fault is lifted.",
+        source="chaos.interpreter, which left what was in flight to itself.",
+        plant=patch(
+            "chaos.interpreter:Interpreter._end_all",
+            ("for task in self._busy:", "for task in ():"),
+            ("if self._busy:", "if False:"),
+        ),
+    ),
+    Mutant(
         name="power-lost-without-a-difference",
         breaks="A loss of power counts though nothing was waiting for a sync: a kill, no more.",
         source="A fault that had no effect, and a verdict that rests on it.",

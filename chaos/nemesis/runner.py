@@ -178,10 +178,12 @@ class Nemesis:
             await self.stop(name)
 
     def close_plan(self) -> None:
-        """Mark the faults that were never reached."""
+        """Mark the faults that were never reached, and those that may be half applied."""
         for record in self.records.values():
             if record.status == "planned":
-                self._end(record, "skipped", "the timeline ended before it")
+                begun = record.t_on0 is not None
+                status, when = ("failed", "amid") if begun else ("skipped", "before")
+                self._end(record, status, f"the timeline ended {when} it")
 
     def lost_alone(self) -> int:
         """Return how many messages were only on disks that faults took."""

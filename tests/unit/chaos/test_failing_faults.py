@@ -47,6 +47,8 @@ class Failing(World):
         await super().restart(node)
 
     def _maybe_raise(self, name):
+        if f"{name}-cancelled" in self.raising.split():
+            raise asyncio.CancelledError
         if name in self.raising.split():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -115,6 +117,19 @@ def test_fault_that_fails_half_applied_and_cannot_be_lifted_is_told_as_such(run)
     assert run.start() == f"heal_failed: {eio}; {eio}"
     assert (run.last["status"], run.last["t_off1"]) == ("heal_failed", None)
     assert list(pending(run.path)) == [NAME]
+
+
+def test_fault_amid_which_the_timeline_ends_is_no_fault_that_was_never_reached(run):
+    run.world.raise_in("kill-cancelled")
+    with pytest.raises(asyncio.CancelledError):
+        run.start()
+    run.nemesis.close_plan()
+    told = run.last
+    assert (told["status"], told["spec"]["said"]) == ("failed", "the timeline ended amid it")
+    assert told["t_on0"] is not None  # half applied: the verdict is unknown by it
+    run.world.raise_in("")
+    assert asyncio.run(heal_all(run.world, run.path)) == []
+    assert run.world.state("n0") == "running"
 
 
 def test_broker_that_is_down_already_is_left_to_whose_it_is(run):

@@ -7,6 +7,8 @@ import pytest
 from chaos.generator import Emit, Limit, Op, Script, constant
 from chaos.interpreter import Completion, Interpreter, Slots
 from ledgermq.runtime.clock import SystemClock
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 
 FAR_NS = 3_600 * 10**9
 SOON_S = 20
@@ -116,3 +118,50 @@ def test_an_error_nobody_thought_of_leaves_the_outcome_unknown(role, lines, capl
     told = [one for one in caplog.records if one.name == "chaos.interpreter"]
     assert [one.getMessage() for one in told] == lines
     assert all(one.levelname == "ERROR" and one.exc_info for one in told)
+
+
+class Slow(Client):
+    """Does something a moment after it was invoked, unless it is cancelled by then."""
+
+    def __init__(self):
+        super().__init__()
+        self.done = 0
+
+    async def invoke(self, op, prepared):
+        await asyncio.sleep(0.05)
+        self.done += 1
+        return Completion(type="info")
+
+
+async def _cut_short(client):
+    made = interpreter(client, Rows(), role="nemesis", count=1)
+    task = asyncio.create_task(made.run(Emit("start", constant())))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0.1)
+    return client.done, task.cancelled()
+
+
+def test_what_is_in_flight_does_not_outlast_a_run_that_is_cut_short():
+    """A timeline that takes too long: its last fault must not come once all are lifted."""
+    assert asyncio.run(_cut_short(Slow())) == (0, True)
+
+
+def test_a_step_that_outlasts_its_timeline_is_seen():
+    with planted(HARNESS_BUGS["timeline-outlasted-by-a-step"]):
+        assert asyncio.run(_cut_short(Slow())) == (1, True)
+
+
+def test_an_operation_that_is_cancelled_inside_has_an_unknown_outcome(caplog):
+    """A client library may cancel what it waits for; the record goes on, and A62 has a line."""
+
+    async def body():
+        made = interpreter(Client(error=asyncio.CancelledError()), Rows(), count=1)
+        async with asyncio.timeout(SOON_S):
+            await made.run(Limit(2, Emit("send", constant())))
+        return made.tally
+
+    tally = asyncio.run(body())
+    assert (tally.invoked, tally.info) == (2, 2)
+    assert any(one.name == "chaos.interpreter" for one in caplog.records)
