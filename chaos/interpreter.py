@@ -10,6 +10,7 @@ would begin another. Source: Jepsen ``generator/interpreter.clj``.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -32,6 +33,8 @@ class Completion:
 
 
 _log: Final = logging.getLogger(__name__)
+PROCESSES_PER_WORKER: Final = 10_000
+"""So many ids of logical processes a worker has; the next one's follow."""
 PACE_S = 0.005
 """A loop that has to wait for the next operation's time wakes no more often than this."""
 
@@ -67,6 +70,8 @@ class Slots:
     role: str
     count: int
     first_process: int
+    ids: int = PROCESSES_PER_WORKER
+    """How many ids there are."""
 
 
 class Interpreter:
@@ -81,6 +86,7 @@ class Interpreter:
         first = slots.first_process
         self._free = list(range(first, first + slots.count))
         self._next_process = first + slots.count
+        self._retired: deque[int] = deque()
         self._busy: dict[asyncio.Task[Completion], tuple[Op, int, int]] = {}
         self._done: list[asyncio.Task[Completion]] = []
         self._next_op = 0
@@ -207,14 +213,24 @@ class Interpreter:
             rows.append(self._row(done.type, op, op_id, time_ns, done))
             self._count(done.type, invoked_ns)
             if done.type == "info" and self._slots.role != "nemesis":
-                self._free.append(self._next_process)
-                self._next_process += 1
+                self._free.append(self._in_place_of(op.process))
             else:
                 self._free.append(op.process)
             event = Event(type=done.type, f=op.f, process=op.process, time_ns=time_ns)
             gen = gen.update(self._context(), event)
         self._recorder.write_all("events", rows)
         return gen
+
+    def _in_place_of(self, process: int) -> int:
+        """Retire an id and return a new one; where there is none, the one retired longest ago.
+
+        Those that follow are another worker's: two messages would have one key.
+        """
+        self._retired.append(process)
+        if self._next_process >= self._slots.first_process + self._slots.ids:
+            return self._retired.popleft()
+        self._next_process += 1
+        return self._next_process - 1
 
     def _count(self, type_: str, invoked_ns: int) -> None:
         if type_ == "ok":

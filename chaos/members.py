@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from chaos.backends.base import Cluster
+from chaos.interpreter import PROCESSES_PER_WORKER
 from chaos.scenario import (
     ASK_TOPIC,
     DECIDED_S,
@@ -26,7 +27,6 @@ from chaos.scenario import (
 )
 from chaos.workload.worker import TAG_NUMBER, WorkerSpec
 
-PROCESSES_PER_WORKER = 10_000
 FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 101, 201
 """Numbers of workers by role."""
 MEMBERS_MAX = 3

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import msgspec
 
 from chaos.churn import note_crash
+from chaos.interpreter import PROCESSES_PER_WORKER
 from chaos.members import (
     FIRST_CONSUMER,
     FIRST_OTHER,
     FIRST_PRODUCER,
     HOSTILE,
     MEMBERS_MAX,
-    PROCESSES_PER_WORKER,
     member,
 )
 from chaos.parts import Parts

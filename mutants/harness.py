@@ -20,6 +20,15 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="processes-of-the-next-worker",
+        breaks="A producer with many sends of unknown outcome sends as the next one does.",
+        source="Two messages with one key: the loss of one of them is seen by nobody.",
+        plant=patch(
+            "chaos.interpreter:Interpreter._in_place_of",
+            ("self._slots.first_process + self._slots.ids", "1 << 62"),
+        ),
+    ),
+    Mutant(
         name="timeline-outlasted-by-a-step",
         breaks="A step of a timeline that is cut short goes on once every fault is lifted.",
         source="chaos.interpreter, which left what was in flight to itself.",

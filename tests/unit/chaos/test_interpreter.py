@@ -120,6 +120,37 @@ def test_an_error_nobody_thought_of_leaves_the_outcome_unknown(role, lines, capl
     assert all(one.levelname == "ERROR" and one.exc_info for one in told)
 
 
+class Unknown(Client):
+    """Notes who sends; nobody knows how it ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = []
+
+    async def invoke(self, op, prepared):
+        self.by.append(op.process)
+        return Completion(type="info")
+
+
+def _processes(ids):
+    """Return who sent eight times, where each send retires its process."""
+    client = Unknown()
+    slots = Slots(worker=1, role="producer", count=2, first_process=10, ids=ids)
+    made = Interpreter(client=client, recorder=Rows(), clock=SystemClock(), slots=slots)
+    asyncio.run(made.run(Limit(8, Emit("send", constant()))))
+    return client.by
+
+
+def test_a_worker_that_retires_many_processes_takes_no_id_of_the_next_one():
+    assert sorted(_processes(ids=100)) == list(range(10, 18))
+    assert _processes(ids=5) == [10, 11, 12, 13, 14, 10, 11, 12]  # the oldest come again
+
+
+def test_ids_of_another_worker_are_seen():
+    with planted(HARNESS_BUGS["processes-of-the-next-worker"]):
+        assert max(_processes(ids=5)) >= 15
+
+
 class Slow(Client):
     """Does something a moment after it was invoked, unless it is cancelled by then."""
 
