@@ -20,6 +20,12 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="link-shared-by-faults",
+        breaks="A fault takes a link that another one has: its rule ends, and it counts.",
+        source="Two faults under one `do`, of which the first lasted for a frame or two.",
+        plant=patch("chaos.nemesis.links:LinkFault.probe_before", ("if ruled:", "if False:")),
+    ),
+    Mutant(
         name="processes-of-the-next-worker",
         breaks="A producer with many sends of unknown outcome sends as the next one does.",
         source="Two messages with one key: the loss of one of them is seen by nobody.",

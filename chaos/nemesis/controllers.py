@@ -43,3 +43,4 @@ class Isolation(Cut):
         self.targets = (await leading_first(self._overseen))[: self._count]
         hit = set(self.targets)
         self.links = tuple(link for link in self._among if hit & set(link.split(">")))
+        await super().probe_before()

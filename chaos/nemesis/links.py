@@ -47,7 +47,14 @@ class LinkFault:
         return {"do": "heal", "links": list(self.links)}
 
     async def probe_before(self) -> None:
-        """Nothing to do: every command answers with the counters."""
+        """See that no other fault has the links. Errors: ClusterFailed where one has.
+
+        A link has one rule: the other's would end with the begin of this one, or with its end.
+        """
+        now = await self._setting.cluster.links.counters()
+        ruled = [name for name in self.links if now[name].get("ruled")]
+        if ruled:
+            raise ClusterFailed(f"another fault that is on has {', '.join(ruled)}")
 
     async def probe_during(self) -> None:
         """Nothing to do: what happened is read when the fault ends."""

@@ -120,6 +120,7 @@ class Shape(LinkFault):
     async def probe_before(self) -> None:
         """See that links can do it. Errors: ClusterFailed where they know no such thing."""
         self._shaped()
+        await super().probe_before()
 
     async def apply(self) -> None:
         """Give the proxy its command."""

@@ -115,6 +115,8 @@ class Link:
         """Return counters and state as plain data."""
         state: dict[str, Any] = {d: lane.counters.snapshot() for d, lane in self.lanes.items()}
         state["withholding"] = [d for d in DIRECTIONS if self.lanes[d].rule.withhold]
+        has_rule = any(lane.rule != Rule() for lane in self.lanes.values())
+        state["ruled"] = has_rule or self.refusing or self._schedule is not None
         state |= {"accepted": self.accepted, "refusing": self.refusing, "port": self.port}
         return state | {"flaps": self.flaps, "resets": self.resets}
 

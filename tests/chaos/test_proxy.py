@@ -9,6 +9,7 @@ import pytest
 
 from chaos.net.link import Link
 from chaos.net.proxy import Proxy
+from chaos.net.rules import Rule
 
 
 def frame(code: int, body: bytes = b"x") -> bytes:
@@ -315,3 +316,24 @@ def test_frame_that_waits_to_be_overtaken_leaves_when_the_link_heals():
         writer.close()
 
     run(test)
+
+
+def test_a_link_tells_whether_a_fault_has_it():
+    async def body(_peer: Peer, link: Link) -> None:
+        def has_one() -> bool:
+            return bool(link.snapshot()["ruled"])
+
+        assert not has_one()
+        link.shape("forward", Rule(delay_ms=5))
+        assert has_one()
+        await link.heal()
+        assert not has_one()
+        link.flap(1_000, 1_000)
+        assert has_one()  # though bytes may pass just now
+        await link.heal()
+        link.change("backward", withhold=True)
+        assert has_one()
+        await link.heal()
+        assert not has_one()
+
+    run(body)

@@ -284,3 +284,21 @@ def test_witness_that_believes_its_command_is_found_out():
     wire = Wire(while_on={"bytes": 50}, ends=1)
     with planted(HARNESS_BUGS["witness-believes-the-proxy"]):
         assert lives(wire, make(wire, "corrupt"))
+
+
+def test_a_link_has_one_fault_at_a_time():
+    """The second one would lift the first, or be lifted with it, and both would count."""
+    wire = taking_effect("delay")
+    wire.states["n0>n1"]["ruled"] = True
+    for kind, nodes in (("delay", ("n0",)), ("cut", ("n0", "n1")), ("isolate", ("n1",))):
+        with pytest.raises(ClusterFailed, match=r"another fault that is on has .*n0>n1"):
+            asyncio.run(make(wire, kind, *nodes).probe_before())
+    asyncio.run(make(wire, "cut", "n1", "n2").probe_before())  # it has another one
+    assert wire.commands == []
+
+
+def test_a_second_fault_of_a_link_is_seen():
+    wire = taking_effect("delay")
+    wire.states["n0>n1"]["ruled"] = True
+    with planted(HARNESS_BUGS["link-shared-by-faults"]):
+        assert lives(wire, make(wire, "delay", "n0"))
