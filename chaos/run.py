@@ -225,6 +225,8 @@ async def _put_down(parts: Parts) -> None:
         ended = parts.cluster.unexpected_exits()
     with _noting(parts, "the cluster could not be stopped"):
         await parts.cluster.stop()
+    with _noting(parts, "nobody knows who ended otherwise than asked to"):
+        ended = list(dict.fromkeys([*ended, *parts.cluster.unexpected_exits()]))
     parts.exits = [_exit_row(parts.options.run, line) for line in ended]
     for row in parts.exits:
         if row["process"] == "proxy":  # a part of the harness

@@ -20,6 +20,15 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="name-server-gone-unseen",
+        breaks="A name server that ended by itself is killed, and counts as ended by that.",
+        source="A51, which nobody asked: its process was marked as ended by the harness.",
+        plant=patch(
+            "chaos.backends.local:LocalCluster.kill_name_server",
+            ("self._ended += filter(None, [exit_line(child)])", "pass"),
+        ),
+    ),
+    Mutant(
         name="link-shared-by-faults",
         breaks="A fault takes a link that another one has: its rule ends, and it counts.",
         source="Two faults under one `do`, of which the first lasted for a frame or two.",

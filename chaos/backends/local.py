@@ -145,12 +145,19 @@ class LocalCluster:
     async def stop(self) -> None:
         """Stop brokers, then name servers, then the proxy."""
         children = [node.child for node in self._nodes.values() if node.child is not None]
-        await asyncio.gather(*(child.stop(STOP_TIMEOUT_S) for child in children))
-        rest = [child for _, child in self._name_servers]
-        rest += [self._proxy] if self._proxy is not None else []
+        await asyncio.gather(*map(self._end, children))
         self._control.close()
-        await asyncio.gather(*(child.stop(STOP_TIMEOUT_S) for child in rest))
+        await asyncio.gather(*(self._end(child) for _, child in self._name_servers))
+        if self._proxy is not None:
+            await self._proxy.stop(STOP_TIMEOUT_S)
         self._socket.unlink(missing_ok=True)
+
+    async def _end(self, child: Child) -> None:
+        """Stop a process for good. One that ends otherwise than it should is told of."""
+        gone = child.state() == "gone"
+        code = await child.stop(STOP_TIMEOUT_S)
+        if not gone and code not in {0, -signal.SIGKILL}:
+            self._ended.append(f"{child.name} pid={child.pid} exit={code} when asked to end")
 
     async def kill(self, node: str) -> None:
         """SIGKILL a broker; wait until it is gone. One that ended otherwise is told of."""
@@ -240,8 +247,10 @@ class LocalCluster:
         return {name: (HOST, port) for name, port in ports}
 
     async def kill_name_server(self, name: str) -> None:
-        """SIGKILL a name server."""
-        await self._server(name).kill()
+        """SIGKILL a name server. One that had ended by itself is told of."""
+        child = self._server(name)
+        self._ended += filter(None, [exit_line(child)])
+        await child.kill()
 
     async def start_name_server(self, name: str) -> None:
         """Start a name server that is down."""

@@ -17,7 +17,6 @@ from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec, link_n
 from chaos.backends.local import (
     INNER_HOST,
     POLL_S,
-    STOP_TIMEOUT_S,
     LocalCluster,
     Node,
     copy_all,
@@ -77,7 +76,7 @@ class LocalPair(LocalCluster):
         """
         if self._master != node and self.state(self._master) != "gone":
             raise ClusterFailed(f"{self._master} runs: a second master of one name is refused")
-        await self._child(node).stop(STOP_TIMEOUT_S)
+        await self.terminate(node)
         self._master = node
         for one in self._nodes.values():
             self._write_config(one)
