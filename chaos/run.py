@@ -348,6 +348,8 @@ async def _timeline(parts: Parts) -> None:
     parts.phase("heal", "lifting every fault")
     await nemesis.heal()
     nemesis.close_plan()
+    for line in nemesis.problems:
+        parts.problem(line)
     if copies(MODES[parts.scenario.mode].durability, len(parts.cluster.nodes)) == 1:
         parts.lost_alone = nemesis.lost_alone()
     journal.close()

@@ -44,6 +44,8 @@ class Nemesis:
         """``on_healthy`` is called before each round of faults, when all is well and none is on."""
         self.records: dict[str, FaultRecord] = {}
         self.active: dict[str, Fault] = {}
+        self.problems: list[str] = []
+        """Steps that are no faults, and failed: no witness tells of them."""
         self._setting = setting
         self._recorder = recorder
         self._journal = journal
@@ -223,13 +225,18 @@ class Nemesis:
         """Make a slave the master, as a person would."""
         assert isinstance(targets, list)
         node = self._roles.get(targets[0], "")
+        if not node:
+            return self._not_switched(f"no node is {targets[0]}")
         try:
             await self._setting.cluster.make_master(node)
         except ClusterFailed as error:
-            self._notice(f"not switched: {error}")
-            return f"failed: {error}"
+            return self._not_switched(str(error))
         self._notice(f"{node} is made the master by hand")
         return node
+
+    def _not_switched(self, why: str) -> str:
+        self.problems.append(f"not switched by hand: {why}")
+        return f"failed: {why}"
 
     async def _await(self, what: str, value: Mapping[str, object]) -> str:
         since_ns = self._setting.clock.monotonic_ns()
@@ -255,8 +262,15 @@ class Nemesis:
         if targets == ["all"]:
             return every
         self._draws += 1
-        drawn = every[self._stream.split("any").u64(self._draws) % len(every)]
-        return [drawn if role == "any" else self._roles.get(role, "") for role in targets]
+        draw = self._stream.split("any").u64(self._draws)
+        taken = {self._roles.get(role, "") for role in targets}
+        found = []
+        for role in targets:
+            free = [node for node in every if node not in taken]
+            drawn = free[draw % len(free)] if free else ""
+            found.append(drawn if role == "any" else self._roles.get(role, ""))
+            taken.add(found[-1])
+        return found
 
     def _method(self, kind: str) -> str:
         return FAULTS[kind].method or self._setting.cluster.links.method

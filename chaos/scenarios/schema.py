@@ -378,6 +378,8 @@ def _planned(reader: _Reader, kind: str, node: Node, line: int) -> Planned:
         if word not in ROLES or (word == "all" and len(targets) > 1):
             todo = f"use one of: {', '.join(ROLES)}; all stands alone"
             raise reader.wrong(line, f"{word!r} is no target of {kind}", todo)
+        if word != "any" and targets.count(word) > 1:
+            raise reader.wrong(line, f"{kind} has {word} as a target twice", "name another one")
     try:
         complete = FAULTS[kind].complete(given)
     except ValueError as error:

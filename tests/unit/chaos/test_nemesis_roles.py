@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from chaos.backends.base import ClusterFailed
 from chaos.generator import Op, Stream
 from chaos.nemesis.base import Setting
 from chaos.nemesis.runner import Nemesis
@@ -31,14 +34,52 @@ class Election:
         return 0
 
 
-def test_a_look_waits_anew_where_the_leader_steps_down_meanwhile():
-    world = Election()
+def nemesis_of(world: Election) -> Nemesis:
     setting = Setting(cluster=world, probe=world, clock=world)  # type: ignore[arg-type]
-    nemesis = Nemesis(
+    return Nemesis(
         setting=setting, recorder=None, journal=None, stream=Stream(1, "nemesis"),
         last_ack_ns=int, notice=lambda _: None, on_healthy=world.tell,
     )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_a_look_waits_anew_where_the_leader_steps_down_meanwhile():
+    world = Election()
+    nemesis = nemesis_of(world)
     found = asyncio.run(nemesis.invoke(Op(f="look", value={}), {}))
     assert nemesis._nodes(["leader"]) == ["n2"], found.value
     assert sorted(nemesis._nodes(["follower", "other"])) == ["n0", "n1"]
     assert world.told == 2
+
+
+def test_who_is_drawn_is_none_of_the_others():
+    """A link of a node with itself is none, and cannot be cut."""
+    nemesis = nemesis_of(Election())
+    nemesis._roles = {"leader": "n0", "follower": "n1", "other": "n2"}
+    for targets in (["any", "any"], ["any", "leader"], ["follower", "any"], ["other", "any"]):
+        for _ in range(12):
+            assert len(set(nemesis._nodes(targets))) == 2, targets
+    assert {nemesis._nodes(["any"])[0] for _ in range(30)} == set(NODES)
+
+
+@pytest.mark.parametrize(
+    ("roles", "problem"),
+    [
+        ({}, "not switched by hand: no node is follower"),
+        ({"follower": "n1"}, "not switched by hand: n0 runs: a second master is refused"),
+    ],
+)
+def test_a_switch_that_nobody_made_is_a_problem_of_the_run(roles, problem):
+    """It is no fault, so that no witness misses it: what a scenario hunts did not happen."""
+    made = []
+
+    async def make_master(node: str) -> None:
+        made.append(node)
+        raise ClusterFailed("n0 runs: a second master is refused")
+
+    world = Election()
+    world.make_master = make_master
+    nemesis = nemesis_of(world)
+    nemesis._roles = roles
+    asyncio.run(nemesis.invoke(Op(f="switch", value={"targets": ["follower"]}), {}))
+    assert nemesis.problems == [problem]
+    assert made == list(roles.values())

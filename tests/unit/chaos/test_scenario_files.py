@@ -139,6 +139,7 @@ def test_any_text_is_read_or_refused(text):
         ),
         (HEAD + "timeline:\n- do: [{kill: boss}]", 4, "'boss' is no target of kill"),
         (HEAD + "timeline:\n- do: [{delay: [all, leader]}]", 4, "all stands alone"),
+        (HEAD + "timeline:\n- do: [{cut: [leader, leader]}]", 4, "cut has leader as a target"),
         (HEAD + "timeline:\n- do: [{delay: {target: all, ms: 0}}]", 4, "ms: 0 is not a number of"),
         (
             HEAD + "timeline:\n- do: [{delay: {target: all, secs: 1}}]",
