@@ -20,6 +20,15 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="rates-taken-together",
+        breaks="A rate counts as kept while all links together pass no more than it allows each.",
+        source="chaos.nemesis.shaping: six times what two busy links of twelve may pass.",
+        plant=patch(
+            "chaos.nemesis.shaping:Shape._most_bytes",
+            ("return max(", "return (lambda some: sum(some) // len(lanes))("),
+        ),
+    ),
+    Mutant(
         name="name-server-gone-unseen",
         breaks="A name server that ended by itself is killed, and counts as ended by that.",
         source="A51, which nobody asked: its process was marked as ended by the harness.",

@@ -1,8 +1,8 @@
 """Faults by which a broker has too little: of the processor, or of descriptors.
 
 Witness of `starve`: status questions, each at another moment of the period, take longer than
-before: by half of what somebody who comes at any moment waits on average, at least. Numbers: the
-mean of some questions in ms, before, during and after.
+before: by half of what somebody who comes at any moment waits on average, and gives up in time, at
+least. Numbers: the mean of some questions in ms, before, during and after.
 
 Witness of `descriptors`: no new connection is served while the limit holds, one is again
 afterwards, and it is the same process. Numbers: the limit before, files open while it held, the
@@ -23,6 +23,7 @@ from chaos.backends.base import ClusterFailed
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.restarts import machine_of
 from chaos.nemesis.wait import until
+from chaos.probe import TIMEOUT_S
 
 QUESTIONS = 13
 GOLDEN = 0.618
@@ -43,7 +44,8 @@ class Starve:
         self._node = node
         self._period_s = period_ms / 1000
         self._still_s = share * period_ms / 1000
-        self._waits_s = share * self._still_s / 2
+        longest_s = min(self._still_s, TIMEOUT_S)  # then a question is given up
+        self._waits_s = share * (longest_s - longest_s**2 / (2 * self._still_s))
         self._runs_s = (1 - share) * period_ms / 1000
         self._cycle: asyncio.Task[None] | None = None
 
@@ -151,12 +153,16 @@ class Descriptors:
         self.witness.effective = refused
 
     async def undo(self) -> None:
-        """Set the limit that was; with a process that is gone it has gone, too."""
+        """Set the limit that was; with a process that is gone it has gone, too.
+
+        Another fault like it may have been on, and lifted its own since: none is set again.
+        """
         if self._setting.cluster.state(self._node) == "gone":
             self.witness.effective = False
             return
         pid = machine_of(self._setting, self.kind).pid(self._node)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, self._limits)
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(soft, self._limits[0]), hard))
 
     async def probe_after(self) -> None:
         """See that a connection is served again, by the same boot."""

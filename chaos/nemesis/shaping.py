@@ -34,6 +34,8 @@ class Seen:
     parameters: Parameters
     lanes: int
     """Directions of links concerned."""
+    most: int
+    """Bytes that passed in that one of them in which most did: each has a rate of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +56,8 @@ def _is_late(seen: Seen) -> bool:
 
 
 def _is_narrow(seen: Seen) -> bool:
-    most = seen.lanes * float(seen.parameters["kib_s"]) * 1024 * seen.seconds
-    return seen.count("bytes") <= 1.1 * most + SLACK_BYTES
+    allowed = float(seen.parameters["kib_s"]) * 1024 * seen.seconds
+    return seen.most <= 1.1 * allowed + SLACK_BYTES
 
 
 def _comes_and_goes(seen: Seen) -> bool:
@@ -140,13 +142,17 @@ class Shape(LinkFault):
             more = self.grown(at_off, column)
             return more + (self._reset_by_command(at_off) if column == "resets" else 0)
 
-        seen = Seen(grown, seconds, self._parameters, lanes)
+        seen = Seen(grown, seconds, self._parameters, lanes, self._most_bytes(at_off))
         counted = grown(self._proof.column)
         self.witness.during = float(counted)
         must_end = self._proof.refused or (self._proof.sealed_refuse and self._shaped().sealed)
         was_refused = not must_end or grown("accepted") > 0
         self.witness.effective = counted > 0 and was_refused and self._proof.also(seen)
         await self.heal()
+
+    def _most_bytes(self, states: Mapping[str, LinkState]) -> int:
+        lanes = [(name, way) for name in self.links for way in self.directions]
+        return max(int(states[n][w]["bytes"] - self._at_on[n][w]["bytes"]) for n, w in lanes)
 
     def _reset_by_command(self, states: Mapping[str, LinkState]) -> int:
         return sum(states[n]["resets"] - self._at_on[n]["resets"] for n in self.links)

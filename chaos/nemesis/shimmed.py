@@ -100,11 +100,14 @@ class Shimmed:
         """Read the count. Errors: ClusterFailed where no library is in the process, and why.
 
         And where another fault has given a command like it: the end of one would be that of both.
+        Or has ended a broker that is to end by this one: to lift this would start it.
         """
         self._control = machine_of(self._setting, self.kind).shim(self._node)
         self.witness.before = float(self._control.count(self._column))
         commands = self._how.commands(self._parameters)
         others = [name for name in commands if self._control.commanded(name)]
+        if self._how.ends and self._setting.cluster.state(self._node) == "gone":
+            raise ClusterFailed(f"{self._node} is not running")
         if others:
             raise ClusterFailed(f"{self._node}: another fault that is on has {', '.join(others)}")
 

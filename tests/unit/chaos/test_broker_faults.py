@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -25,7 +26,7 @@ from chaos.nemesis.journal import lift
 from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.limits import open_files
 from chaos.nemesis.runner import Nemesis
-from chaos.probe import NodeStatus
+from chaos.probe import TIMEOUT_S, NodeStatus
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.unit.chaos.world import NODES, World, answer_of, lives
@@ -300,6 +301,33 @@ def test_journal_lifts_a_limit_on_descriptors(sleeper):
     assert resource.prlimit(sleeper, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
+def test_limits_on_descriptors_that_lie_over_each_other_leave_none(sleeper):
+    """The second one finds the limit of the first, and is lifted last."""
+
+    async def body() -> None:
+        world = Descriptors(own_pid=sleeper)
+        first, second = (make(world, "descriptors", "n0") for _ in range(2))
+        for fault in (first, second):
+            await fault.probe_before()
+            await fault.apply()
+        for fault in (first, second):
+            await fault.undo()
+
+    before = resource.prlimit(sleeper, resource.RLIMIT_NOFILE)
+    asyncio.run(body())
+    assert resource.prlimit(sleeper, resource.RLIMIT_NOFILE) == before
+
+
+@pytest.mark.parametrize("period_ms", [200, 1_000, 2_000, 5_000])
+@pytest.mark.parametrize("share", [0.1, 0.8, 0.99])
+def test_no_starving_asks_for_longer_answers_than_there_are(share, period_ms):
+    """A question is given up after 0.4 s: the means of some come near to this, not beyond."""
+    fault = make(World(), "starve", "n0", share=share, period_ms=period_ms)
+    moments = [at * period_ms / 1e6 for at in range(1_000)]
+    waits = [min(max(0.0, share * period_ms / 1e3 - at), TIMEOUT_S) for at in moments]
+    assert fault._waits_s == pytest.approx(fmean(waits), rel=0.02)  # type: ignore[attr-defined]
+
+
 @dataclass
 class People:
     """Clients by name; ``broken``: what is not done."""
@@ -320,6 +348,16 @@ class People:
     async def replace(self, name: str) -> None:
         if "replace" not in self.broken:
             self.there.append(f"{name}-successor")
+
+
+@pytest.mark.parametrize("kind", ["eio", "crash_at"])
+def test_broker_that_is_down_does_not_end_by_its_disk_and_is_not_started_for_it(kind, tmp_path):
+    """What had ended it says when it is started."""
+    world = World(root=tmp_path)
+    world.nodes["n0"].state = "gone"
+    with pytest.raises(ClusterFailed, match="n0 is not running"):
+        asyncio.run(make(world, kind, "n0").probe_before())
+    asyncio.run(make(world, "slow", "n0").probe_before())  # of its start, too
 
 
 @pytest.mark.parametrize("broken", ["", "crash", "replace"])

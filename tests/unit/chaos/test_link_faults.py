@@ -200,6 +200,29 @@ def test_rate_beyond_which_bytes_passed_does_not_count():
     assert not lives(wire, make(wire, "narrow", kib_s=8))
 
 
+def _one_link_beyond_its_rate():
+    """Twelve directions may pass 16 KiB each in these two seconds; one passes 150 KB."""
+    wire = taking_effect("narrow")
+    fault = make(wire, "narrow", *NODES, kib_s=8)
+    passing = wire.pass_time
+
+    def pass_time(grown):
+        passing(grown)
+        wire.states["n0>n1"]["forward"]["bytes"] += 150_000 if grown is wire.while_on else 0
+
+    wire.pass_time = pass_time
+    return lives(wire, fault)
+
+
+def test_rate_beyond_which_bytes_passed_on_one_link_of_many_does_not_count():
+    assert not _one_link_beyond_its_rate()
+
+
+def test_rate_of_all_links_together_is_seen():
+    with planted(HARNESS_BUGS["rates-taken-together"]):
+        assert _one_link_beyond_its_rate()
+
+
 @pytest.mark.parametrize("what", ["flaps", "bytes"])
 def test_link_that_did_not_come_and_go_does_not_count_as_flapping(what):
     wire = taking_effect("flap")
