@@ -31,6 +31,8 @@ FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 101, 201
 """Numbers of workers by role."""
 MEMBERS_MAX = 3
 """Of a group beside the main one."""
+SPARE_S = 120.0
+"""So much longer than the phases of a run may take a worker waits for the word that ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ class Plan:
             topic=TOPIC,
             group=MAIN_GROUP,
             seed=self.seed,
-            seconds_max=self.scenario.timeline_s_max + self.scenario.drain_s_max + 120,
+            seconds_max=self.scenario.seconds_max + SPARE_S,
             first_process=worker * PROCESSES_PER_WORKER,
             broker_name=self.broker_name,
             delays_ms=DELAYS_MS,

@@ -237,6 +237,12 @@ class Scenario:
         """How long the groups are waited for at the most, as long as they move."""
         return 2 * self.drain_s + STILL_S
 
+    @property
+    def seconds_max(self) -> float:
+        """How long the phases may take from the first send to the end of the drain."""
+        calm_s = self.warmup_s + self.baseline_s + self.quiesce_s
+        return calm_s + self.timeline_s_max + self.drain_s_max
+
 
 def planned_faults(scenario: Scenario) -> list[tuple[str, FaultSpec]]:
     """Return the faults of the timeline with their names, in order."""

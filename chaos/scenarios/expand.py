@@ -4,16 +4,23 @@ Random faults come from streams of their own (seed, scenario, round, what is dra
 change to one round moves no other. Source: spec/proof.md 4.4.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from chaos.generator import Stream
+from chaos.nemesis.kinds import FAULTS
+from chaos.nemesis.limits import QUESTIONS
+from chaos.nemesis.restarts import HEALTHY_TIMEOUT_S
 from chaos.scenario import FLUSH, WORKLOADS, Scenario, Step, Workload
 from chaos.scenarios.schema import Choice, Draw, Entry, Plan, Planned
 
 WAIT_S = 20.0
 """How long a condition may take before the timeline goes on without it."""
 SPARE_S = 60.0
+AGAIN_S = 2.0
+"""How long a broker may take to be killed and started."""
+ROLLED = 3
+"""So many brokers at the most go one after the other."""
 
 
 def expand(plan: Plan, seed: int) -> Scenario:
@@ -53,9 +60,26 @@ def _coverage(plan: Plan) -> dict[str, int]:
 def _longest(entries: list[Entry], steps: tuple[Step, ...]) -> float:
     """Return how long a timeline may take at most."""
     if steps:
-        return SPARE_S + sum(step.after_s + step.within_s + WAIT_S for step in steps)
+        takes_s = sum(_takes_s(step.kind, step.parameters) for step in steps if step.kind)
+        return SPARE_S + takes_s + sum(step.after_s + step.within_s + WAIT_S for step in steps)
     waits = sum(entry.after_s + entry.hold_s + 2 * WAIT_S for entry in entries)
+    waits += sum(_takes_s(one.kind, one.parameters) for entry in entries for one in entry.faults)
     return SPARE_S + waits + max((entry.at_s or 0.0 for entry in entries), default=0.0)
+
+
+def _takes_s(kind: str, given: Mapping[str, float | str]) -> float:
+    """Return how long a fault takes by its parameters to be applied, seen and lifted."""
+    told = FAULTS[kind].complete(given)
+
+    def seconds(name: str) -> float:
+        return float(told.get(name, 0)) / 1000
+
+    if kind == "crash_loop":
+        return float(told["times"]) * (seconds("up_ms") + AGAIN_S)
+    if kind == "rolling":
+        return ROLLED * (seconds("down_ms") + HEALTHY_TIMEOUT_S)
+    asked_s = 3 * QUESTIONS * seconds("period_ms") if kind == "starve" else 0.0
+    return asked_s + seconds("age_ms") + seconds("noted_ms")
 
 
 def _steps(entries: list[Entry]) -> Iterator[Step]:

@@ -413,3 +413,25 @@ def test_a_file_may_leave_out_refusals():
     load = expand(parse(text, "x.yaml"), 1).workload
     assert load.fail_every == 0
     assert load_of(load) == {"kind": "plain", "rate": load.rate, "refusals": False}
+
+
+@pytest.mark.parametrize(
+    ("fault", "least_s"),
+    [
+        ("crash_loop: {target: leader, times: 40, up_ms: 4000}", 160),
+        ("rolling: {target: all, down_ms: 30000}", 90),
+        ("rollback: {target: leader, age_ms: 60000}", 60),
+        ("power_loss: {target: leader, noted_ms: 60000}", 60),
+        ("starve: {target: leader, period_ms: 5000}", 120),
+    ],
+)
+def test_a_timeline_may_take_as_long_as_its_faults_do(fault, least_s):
+    """Else the limit ends it, and the run is judged unknown, whatever the brokers do."""
+    usual = parse(HEAD + "timeline:\n- do: [{kill: leader}]", "f.yaml")
+    long = parse(HEAD + f"timeline:\n- do: [{{{fault}}}]", "f.yaml")
+    step = f"steps:\n- {{do: start, name: one, kind: {fault.partition(':')[0]}, target: leader"
+    parameters = fault.partition(", ")[2].strip("}")
+    stepped = parse(HEAD + f"{step}, with: {{{parameters}}}}}", "f.yaml")
+    more_s = expand(long, 1).timeline_s_max - expand(usual, 1).timeline_s_max
+    assert more_s >= least_s
+    assert expand(stepped, 1).timeline_s_max >= least_s

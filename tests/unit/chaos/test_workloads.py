@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -335,3 +336,11 @@ def test_the_log_of_a_consumer_is_about_what_it_did_not_raise_itself():
     assert logged(KeyError("x"))
     assert logged(None)
     assert not logged(consumer.ListenerFailedError())
+
+
+def test_workers_outlast_the_phases_of_their_run(tmp_path):
+    """One that ends when its time is up has died amid the run: the verdict is unknown by that."""
+    long = replace(demo(), warmup_s=900.0, baseline_s=900.0, quiesce_s=900.0)
+    plan = replace(plan_of("plain", tmp_path), scenario=long)
+    phases_s = 2_700 + long.timeline_s_max + long.drain_s_max
+    assert plan.spec("producer-0", 1).seconds_max > phases_s
