@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -109,6 +110,11 @@ def run_and_check(scenario: Scenario, options: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         say_interrupted(console, run)
         return EXIT_TERMINATED
+    except Exception as error:  # noqa: BLE001 - Python would end with 1, which says INVALID
+        traceback.print_exc()
+        told = f"{type(error).__name__}: {error}"
+        console.print(Text(f"the run failed: {told}", style="bold red"), soft_wrap=True)
+        return EXIT_HARNESS
 
 
 def say_interrupted(console: Console, run: Path) -> None:

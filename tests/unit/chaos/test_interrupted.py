@@ -60,6 +60,22 @@ def test_an_interrupted_demo_says_where_its_run_is_and_check_reads_it(
     assert any("the run was interrupted" in reason for reason in found.reasons)
 
 
+@pytest.mark.parametrize("error", [AssertionError("odd"), KeyError("x"), OSError("no room")])
+def test_a_harness_that_fails_does_not_say_that_the_run_is_invalid(
+    error: Exception, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """An exception that nobody foresaw ends Python with 1: in a campaign a defect was found."""
+
+    async def failed(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(demo, "_go", failed)
+    options = demo.parser("x").parse_args(["--out", str(tmp_path / "run")])
+    assert demo.run_and_check(demo.demo(seconds=5, rate=10), options) == 255
+    assert "the run failed" in capsys.readouterr().out
+
+
 def test_nothing_is_promised_of_a_run_that_had_not_begun(tmp_path: Path) -> None:
     screen = io.StringIO()
     demo.say_interrupted(Console(file=screen, width=200), tmp_path)
