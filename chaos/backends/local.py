@@ -151,6 +151,9 @@ class LocalCluster:
         if self._proxy is not None:
             await self._proxy.stop(STOP_TIMEOUT_S)
         self._socket.unlink(missing_ok=True)
+        if self._socket.parent != self._spec.run.resolve():
+            with contextlib.suppress(OSError):
+                self._socket.parent.rmdir()
 
     async def _end(self, child: Child) -> None:
         """Stop a process for good. One that ends otherwise than it should is told of."""

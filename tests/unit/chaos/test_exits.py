@@ -121,3 +121,14 @@ def test_run_asks_once_more_who_ended_once_all_were_asked_to(tmp_path):
         ("n0", "pid=1 exit=3"),
         ("n1", "pid=2 exit=7 when asked to end"),
     ]
+
+
+def test_short_directory_of_a_proxy_goes_with_its_cluster(tmp_path):
+    """A run whose path is too long for a socket has it elsewhere; other runs leave theirs alone."""
+    for name in ("r", "r" * 120):
+        (tmp_path / name).mkdir()
+        cluster = made(tmp_path / name)
+        cluster._socket.touch()
+        asyncio.run(cluster.stop())
+        assert cluster._socket.parent.exists() is (cluster._socket.parent.name == "r")
+        assert not cluster._socket.exists()
