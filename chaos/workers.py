@@ -34,6 +34,8 @@ class Worker:
     """Whether the harness killed it."""
     left: bool = False
     """Whether it was told to leave before the others."""
+    told: bool = False
+    """Whether it ran when it was told to end: then it has to end well, however soon it does."""
 
     async def listen(self) -> None:
         """Keep the latest status until the worker's stdout ends."""
@@ -71,16 +73,14 @@ class Workers:
         """
         mine = [w for w in self._workers if w.role == role and not w.crashed and not w.left]
         for worker in mine:
-            self._note_death(worker)
-            await _tell(worker, STOP if quiet else LEAVE)
+            await self._tell(worker, STOP if quiet else LEAVE)
         await asyncio.gather(*(self._await_end(worker) for worker in mine))
         self._workers = [w for w in self._workers if w not in mine] + mine
 
     async def leave(self, name: str) -> None:
         """Tell one worker to stop, as the members of a group come and go."""
         worker = next(w for w in self._workers if w.spec.name == name)
-        self._note_death(worker)
-        await _tell(worker, LEAVE)
+        await self._tell(worker, LEAVE)
         await self._await_end(worker)
         worker.left = True
 
@@ -164,7 +164,6 @@ class Workers:
         return worker
 
     async def _await_end(self, worker: Worker) -> None:
-        was_asked = worker.child.state() != "gone"
         worker.child.ending = True
         try:
             async with timeout(STOP_TIMEOUT_S):
@@ -175,18 +174,17 @@ class Workers:
             await worker.child.kill()
             self.problems.append(f"{worker.spec.name} did not stop in {STOP_TIMEOUT_S:.0f} s")
             return
-        if was_asked and (code != 0 or not worker.status.done):
+        if worker.told and (code != 0 or not worker.status.done):
             self.problems.append(f"{worker.spec.name} ended with exit code {code}")
 
-    def _note_death(self, worker: Worker) -> None:
+    async def _tell(self, worker: Worker, word: bytes) -> None:
+        """Tell a worker to end; note one that has died before it was told."""
         if worker.child.state() == "gone":
             code = worker.child.process.returncode
             self.problems.append(f"{worker.spec.name} died during the run, exit code {code}")
-
-
-async def _tell(worker: Worker, word: bytes) -> None:
-    stdin = worker.child.process.stdin
-    if stdin is not None and worker.child.state() != "gone":
-        with contextlib.suppress(OSError):
-            stdin.write(word)
-            await stdin.drain()
+            return
+        worker.told = True
+        if (stdin := worker.child.process.stdin) is not None:
+            with contextlib.suppress(OSError):
+                stdin.write(word)
+                await stdin.drain()

@@ -77,7 +77,8 @@ class DockerCluster:
         await asyncio.to_thread(self._save_logs)
 
     async def kill(self, node: str) -> None:
-        """SIGKILL a broker's container; wait until it is gone."""
+        """SIGKILL a broker's container; wait until it is gone. One that ended itself is told of."""
+        self._note_exit(node)
         await self.links.remember(node)
         self._ended.add(node)
         await engine.call(["docker", "kill", "-s", "KILL", self._containers[node]])

@@ -1,15 +1,19 @@
 """Processes that end by themselves, or badly when they are asked to: all are told of."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 
-from chaos.backends.base import ClusterSpec
+from chaos.backends import docker
+from chaos.backends.base import ClusterFailed, ClusterSpec
+from chaos.backends.docker import DockerCluster
 from chaos.backends.local import LocalCluster
 from chaos.backends.pair import LocalPair
 from chaos.backends.process import Child
 from chaos.run import _put_down
+from chaos.workers import Worker, Workers
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 
@@ -132,3 +136,38 @@ def test_short_directory_of_a_proxy_goes_with_its_cluster(tmp_path):
         asyncio.run(cluster.stop())
         assert cluster._socket.parent.exists() is (cluster._socket.parent.name == "r")
         assert not cluster._socket.exists()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_worker_that_ends_badly_before_it_is_waited_for_is_told_of(tmp_path, code):
+    async def body():
+        text = f"import sys; sys.stdin.readline(); sys.exit({code})"
+        child = await Child.start("w", ["-c", text], tmp_path / "w.log", pipes=True)
+        worker = Worker("producer", SimpleNamespace(name="w"), child)
+        worker.status.done = code == 0
+        worker.listener = asyncio.create_task(worker.listen())
+        workers = Workers(tmp_path)
+        await workers._tell(worker, b"stop\n")
+        await child.process.wait()
+        await workers._await_end(worker)
+        return workers.problems
+
+    assert asyncio.run(body()) == (["w ended with exit code 3"] if code else [])
+
+
+@pytest.mark.parametrize("state", ["running", "gone"])
+def test_container_that_ended_by_itself_is_told_of_though_it_is_killed_then(
+    tmp_path, monkeypatch, state
+):
+    async def call(command, **_):
+        if state == "gone":
+            raise ClusterFailed("docker kill ... said: it is not running")
+
+    monkeypatch.setattr(docker.engine, "call", call)
+    monkeypatch.setattr(docker.engine, "container_state", lambda _: state)
+    monkeypatch.setattr(docker.engine, "inspect", lambda *_: "3")
+    cluster = DockerCluster(ClusterSpec(run=tmp_path))
+    cluster._containers = {"n0": "c0"}
+    with contextlib.suppress(ClusterFailed):
+        asyncio.run(cluster.kill("n0"))
+    assert told(cluster) == ([] if state == "running" else ["n0 container=c0 exit=3"])
