@@ -36,6 +36,8 @@ class _How:
     commands: Callable[[Parameters], dict[str, int]]
     count: Callable[[Parameters], str]
     ends: bool = False
+    keeps: bool = False
+    """Whether it takes nothing, of what a fault of its kind may take elsewhere."""
 
 
 def _eio(parameters: Parameters) -> dict[str, int]:
@@ -52,7 +54,8 @@ def _crash(parameters: Parameters) -> dict[str, int]:
 
 
 HOW: Final[Mapping[str, _How]] = {
-    "eio": _How(_eio, lambda p: f"{p['of']}s_failed", ends=True),
+    # What was written stays in the page cache, though a kernel may drop it when a sync fails.
+    "eio": _How(_eio, lambda p: f"{p['of']}s_failed", ends=True, keeps=True),
     "full": _How(
         lambda _p: {"write_errno": errno.ENOSPC, "write_fails": WITHOUT_END},
         lambda _p: "writes_failed",
@@ -86,7 +89,10 @@ class Shimmed:
         self.targets = (node,)
         self._how = HOW[kind]
         self._column = self._how.count(parameters)
-        self.witness = Witness(probe=f"{self._column.replace('_', ' ')}: before, while on, after")
+        self.witness = Witness(
+            probe=f"{self._column.replace('_', ' ')}: before, while on, after",
+            only_there=0 if self._how.keeps else None,
+        )
         self._setting = setting
         self._node = node
         self._parameters = parameters

@@ -9,6 +9,8 @@ from chaos.catalogue.contracts import copies
 from chaos.checker import Verdict, check_history
 from chaos.checker.compose import CHECKS, decide
 from chaos.checker.model import History, Result
+from chaos.nemesis.base import FaultRecord
+from chaos.nemesis.kinds import FAULTS
 from chaos.verdict import COMPARED_COUNTS
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
@@ -22,6 +24,7 @@ from tests.unit.chaos.histories import (
     replica,
     send,
 )
+from tests.unit.chaos.world import World, setting_of
 
 
 def verdict_of(history: History, check: str) -> Result:
@@ -412,6 +415,26 @@ def test_loss_is_bounded_by_what_the_lost_disk_alone_had(durability, wiped, lost
     assert (found.results["A1"].count, found.exit_code) == (len(lost), code)
     if code == 3:
         assert "expected loss" in found.reasons[0]
+
+
+@pytest.mark.parametrize(("durability", "of"), [("master", "sync"), ("in-sync", "write")])
+def test_what_a_master_loses_beside_calls_that_failed_is_not_excused(durability, of, tmp_path):
+    """The library refuses calls and takes nothing: what was written is in the page cache."""
+    world = World(root=tmp_path)
+    kind = FAULTS["eio"]
+    eio = kind.make(setting_of(world), "n0", **kind.complete({"of": of}))
+    row = FaultRecord(fault_id="1", kind="eio", targets=("n0",), witness=eio.witness).row()
+    codes = []
+    for alone in (row["only_there"], None):  # None: nobody counted, so that all is excused
+        history = clean(
+            deliveries=[delivery(1)],
+            quorum=copies(durability, 2),
+            replicas=[],
+            faults=[fault("1", "eio", only_there=alone)],
+            contract={"durability": durability, "flush": "ASYNC_FLUSH"},
+        )
+        codes.append(check_history(history).exit_code)
+    assert codes == [1, 3]
 
 
 def test_a_majority_is_one_of_the_group_that_has_the_message():
