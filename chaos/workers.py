@@ -78,8 +78,10 @@ class Workers:
         self._workers = [w for w in self._workers if w not in mine] + mine
 
     async def leave(self, name: str) -> None:
-        """Tell one worker to stop, as the members of a group come and go."""
+        """Tell one worker to stop, as members of a group come and go; not one that was killed."""
         worker = next(w for w in self._workers if w.spec.name == name)
+        if worker.crashed:
+            return
         await self._tell(worker, LEAVE)
         await self._await_end(worker)
         worker.left = True

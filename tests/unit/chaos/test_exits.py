@@ -171,3 +171,15 @@ def test_container_that_ended_by_itself_is_told_of_though_it_is_killed_then(
     with contextlib.suppress(ClusterFailed):
         asyncio.run(cluster.kill("n0"))
     assert told(cluster) == ([] if state == "running" else ["n0 container=c0 exit=3"])
+
+
+def test_member_that_was_to_leave_and_is_killed_before_is_no_problem_of_the_run(tmp_path):
+    async def body():
+        child = await Child.start("w", ["-c", "input()"], tmp_path / "w.log", pipes=True)
+        workers = Workers(tmp_path)
+        workers._workers = [Worker("consumer", SimpleNamespace(name="w"), child)]
+        assert await workers.crash("w")
+        await workers.leave("w")
+        return workers.problems
+
+    assert asyncio.run(body()) == []
