@@ -76,21 +76,28 @@ class Nemesis:
         return op.value
 
     async def invoke(self, op: Op, prepared: Mapping[str, Any]) -> Completion:
-        """Perform a step."""
+        """Perform a step. Errors: what nobody foresaw; it is among the problems then, too."""
+        try:
+            said = await self._perform(op)
+        except Exception as error:
+            self.problems.append(f"a step of the timeline failed: {op.f}: {_told(error)}")
+            raise
+        return Completion(type="info", value={**prepared, "said": said})
+
+    async def _perform(self, op: Op) -> str:
         match op.f:
             case "look":
-                said = await self._look(patient=op.value.get("what") != "now")
+                return await self._look(patient=op.value.get("what") != "now")
             case "start":
-                said = await self.start(op)
+                return await self.start(op)
             case "stop":
-                said = await self.stop(str(op.value["name"]))
+                return await self.stop(str(op.value["name"]))
             case "switch":
-                said = await self._switch(op.value["targets"])
+                return await self._switch(op.value["targets"])
             case "await":
-                said = await self._await(str(op.value["what"]), op.value)
+                return await self._await(str(op.value["what"]), op.value)
             case other:
                 raise ValueError(f"no step does {other!r}")
-        return Completion(type="info", value={**prepared, "said": said})
 
     async def start(self, op: Op) -> str:
         """Apply a fault; one that cannot be applied is skipped or failed, and does not count."""

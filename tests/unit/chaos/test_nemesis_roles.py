@@ -83,3 +83,17 @@ def test_a_switch_that_nobody_made_is_a_problem_of_the_run(roles, problem):
     asyncio.run(nemesis.invoke(Op(f="switch", value={"targets": ["follower"]}), {}))
     assert nemesis.problems == [problem]
     assert made == list(roles.values())
+
+
+def test_a_step_that_fails_as_nobody_foresaw_is_a_problem_of_the_run():
+    """A look that failed binds no roles: the faults behind it hit those of before."""
+
+    async def tell() -> None:
+        raise KeyError("brokerAddrs")
+
+    world = Election()
+    world.tell = tell
+    nemesis = nemesis_of(world)
+    with pytest.raises(KeyError):
+        asyncio.run(nemesis.invoke(Op(f="look", value={}), {}))
+    assert nemesis.problems == ["a step of the timeline failed: look: KeyError: 'brokerAddrs'"]
