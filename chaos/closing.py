@@ -407,5 +407,6 @@ async def _leader_of(server: StatusConnection, topic: str) -> str | None:
     """Return whom a name server gives as the leader of the topic's brokers."""
     fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
     route = await server.ask(ROUTE_OF_TOPIC, ANSWER_TIMEOUT_S, fields)
-    addrs = [broker["brokerAddrs"].get("0") for broker in route["brokerDatas"]]
+    brokers = [broker.get("brokerAddrs") or {} for broker in route.get("brokerDatas") or ()]
+    addrs = [told.get("0") for told in brokers]
     return ", ".join(sorted(map(str, addrs))) if addrs else None

@@ -68,7 +68,8 @@ class RouteQuestions:
 
 def words_of(brokers: Iterable[Mapping[str, Mapping[str, str]]]) -> str:
     """Return whom a route names as leader, and whom besides."""
-    ids = {number: addr for one in brokers for number, addr in one["brokerAddrs"].items()}
+    told = [one.get("brokerAddrs") or {} for one in brokers]
+    ids = {number: addr for one in told for number, addr in one.items()}
     return _told(ids.get("0", "nobody"), [addr for number, addr in ids.items() if number != "0"])
 
 

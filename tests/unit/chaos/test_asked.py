@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chaos import rest, routes
-from chaos.closing import may_be_asked_for
+from chaos.closing import _leader_of, may_be_asked_for
 from chaos.probe import NodeStatus
 from chaos.rest import behind, come_to_rest, rows_of
 from chaos.routes import RouteQuestions, words_of
@@ -126,3 +126,21 @@ def test_a_route_names_who_leads_and_all_others_while_all_is_well(monkeypatch, t
 def test_words_of_a_route_do_not_depend_on_ids():
     one = words_of([{"brokerAddrs": {"0": "a", "2": "c", "1": "b"}}])
     assert one == words_of([{"brokerAddrs": {"0": "a", "5": "b", "4": "c"}}])
+
+
+@pytest.mark.parametrize(
+    ("route", "leader"),
+    [
+        ({}, None),
+        ({"brokerDatas": None}, None),
+        ({"brokerDatas": [{"brokerName": "b"}]}, "None"),
+        ({"brokerDatas": [{"brokerAddrs": {"0": "a:1"}}]}, "a:1"),
+    ],
+)
+def test_a_route_without_what_it_should_have_is_a_wrong_answer_and_ends_no_run(route, leader):
+    async def ask(*_):
+        return route
+
+    server = SimpleNamespace(ask=ask)
+    assert asyncio.run(_leader_of(server, "t")) == leader
+    assert ("nobody leads" in words_of(route.get("brokerDatas") or ())) is (leader != "a:1")
