@@ -25,7 +25,7 @@ from chaos.nemesis.alone import count_alone
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.process import Kill
 from chaos.nemesis.restarts import machine_of
-from chaos.nemesis.wait import until
+from chaos.nemesis.wait import in_thread, until
 
 CAUGHT_UP_TIMEOUT_S = 20.0
 TAIL_SHARE: Final = 0.5
@@ -67,7 +67,7 @@ class DiskFault:
         if self.kind != "spoil":
             self.witness.only_there = await count_alone(self._setting.cluster, self._node)
         self.witness.before = float(log_bytes(root))
-        changed = await asyncio.to_thread(CHANGES[self.kind], root, self._parameters, stream)
+        changed = await in_thread(CHANGES[self.kind], root, self._parameters, stream)
         self.witness.during = float(changed)
 
     async def probe_during(self) -> None:
@@ -95,7 +95,7 @@ class DiskFault:
             return status.ok and status.boot_id != boot and probe.healthy()
 
         await cluster.kill(self._node)
-        await asyncio.to_thread(_copy_tree, root, _aside(root))
+        await in_thread(_copy_tree, root, _aside(root))
         await cluster.restart(self._node)
         if not await until(is_back, CAUGHT_UP_TIMEOUT_S):
             raise ClusterFailed(f"{self._node} did not catch up after its older copy was made")

@@ -22,7 +22,7 @@ from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.disk import log_bytes
 from chaos.nemesis.process import Kill
 from chaos.nemesis.restarts import machine_of
-from chaos.nemesis.wait import every
+from chaos.nemesis.wait import every, in_thread
 from chaos.shim.unsynced import Loss, lose_power
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class PowerLoss:
         if len(self.targets) == 1:
             self.witness.only_there = await count_alone(self._setting.cluster, self.targets[0])
         self.witness.before = float(sum(map(log_bytes, self._roots.values())))
-        lost = [await asyncio.to_thread(self._lose, node) for node in self.targets]
+        lost = [await in_thread(self._lose, node) for node in self.targets]
         self.witness.during = float(sum(lost))
 
     def _lose(self, node: str) -> int:

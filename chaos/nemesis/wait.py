@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from ledgermq.runtime.cancel import timeout
 
 POLL_S = 0.05
+T = TypeVar("T")
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
@@ -18,6 +20,19 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float) -> b
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         return False
+
+
+async def in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """Return what is done in a thread. Whoever is cancelled meanwhile waits for its end first.
+
+    Files are not changed any more, then, under a broker that is started again.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 async def every(parts: Iterable[Awaitable[None]]) -> None:

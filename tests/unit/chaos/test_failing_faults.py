@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import os
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from chaos.backends.local import LocalCluster
 from chaos.catalogue.faults import BY_NEMESIS
 from chaos.catalogue.kinds import FaultSpec
 from chaos.generator import Op, Stream
+from chaos.nemesis import disk
 from chaos.nemesis.journal import UndoJournal, heal_all, pending
 from chaos.nemesis.limits import Descriptors, Starve
 from chaos.nemesis.runner import Nemesis
@@ -153,6 +156,30 @@ def test_no_kill_is_under_way_still_when_faults_of_several_have_failed():
 
     asyncio.run(body())
     assert ended == ["n0", "n1"]
+
+
+def test_files_are_not_changed_any_more_once_who_changes_them_was_cancelled(monkeypatch, tmp_path):
+    """A timeline that ends amid a fault starts its broker at once."""
+    done, begun = [], threading.Event()
+
+    def slowly(*_):
+        begun.set()
+        time.sleep(0.1)
+        done.append("changed")
+        return 1
+
+    async def body():
+        monkeypatch.setitem(disk.CHANGES, "wipe", slowly)
+        fault = disk.damage("wipe")(setting_of(World(root=tmp_path)), "n0")
+        await fault.probe_before()
+        task = asyncio.create_task(fault.apply())
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return list(done)
+
+    assert asyncio.run(body()) == ["changed"]
 
 
 def test_fault_that_could_not_be_lifted_is_told_and_lifted_in_the_end(run):
