@@ -230,6 +230,7 @@ def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> C
         clock=core.clock,
         serve=core.tasks.serve,
         enter=partial(core.room.enter, ""),
+        is_orderly=core.tables.locks.has_some,
     )
     for limit, used in creator.waiting.gauges():
         core.tables.usage.add(limit, used)

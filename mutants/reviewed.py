@@ -49,6 +49,12 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="given-up-in-order-without-end",
+        breaks="What an orderly consumer of Java 4.9 gives up comes to it again, without end.",
+        source="SendMessageProcessor.handleRetryAndDLQ; ConsumeMessageOrderlyService 4.9.7.",
+        plant=patch("broker.sends.send_back:dead_letter", ("times_max - 1", "times_max")),
+    ),
+    Mutant(
         name="refused-copies-cost",
         breaks="A message that is given back to a topic which takes nothing counts as copied.",
         source="docs/security.md, Limits: bytes that are copied for who gives messages back.",

@@ -96,6 +96,7 @@ class Creator:
     Args:
         serve: runs a coroutine that may fail without ending the process.
         enter: returns when the log has room for sends that waited.
+        is_orderly: tells of a group's name whether its consumers have locked queues.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators, wired once
@@ -108,6 +109,7 @@ class Creator:
         clock: Clock,
         serve: Callable[[str, Coroutine[Any, Any, object]], object],
         enter: Callable[[], Awaitable[None]],
+        is_orderly: Callable[[str], bool],
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -115,6 +117,7 @@ class Creator:
         self._publisher = publisher
         self._clock = clock
         self._serve = serve
+        self._is_orderly = is_orderly
         self.waiting = WaitingRoom(enter)
         self._pending_groups: dict[str, asyncio.Future[PutStatus]] = {}
         self._requested_groups: set[str] = set()
@@ -142,7 +145,7 @@ class Creator:
         if group is None:
             remark = f"subscription group not exist, {name}"
             return ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark
-        if dead_letter(header, group):
+        if dead_letter(header, group, is_orderly=self._is_orderly(name)):
             direct_to_dead_letters(header, group)
         return None
 

@@ -74,12 +74,16 @@ def copy_of(message: MessageExt, destination: Destination, queue_id: int) -> Put
     )
 
 
-def dead_letter(header: SendHeader, group: SubscriptionGroupConfig) -> bool:
+def dead_letter(header: SendHeader, group: SubscriptionGroupConfig, *, is_orderly: bool) -> bool:
     """Tell whether a send to the retry topic of ``group`` was delivered too often.
 
-    It is the client's copy, so that its delivery counts already.
+    It is the client's copy, so that its delivery counts already. An orderly consumer of Java 4.9
+    counts no further one: it sends only what has no more to come, with the limit itself. In the
+    retry topic that would come again without end. RocketMQ 4.9 takes the limit as too often of
+    all, and 5 whatever comes of a group that has locked queues.
     """
-    return (header.reconsume_times or 0) > _times_max(group, header.max_reconsume_times)
+    times_max = _times_max(group, header.max_reconsume_times)
+    return (header.reconsume_times or 0) > (times_max - 1 if is_orderly else times_max)
 
 
 def direct_to_dead_letters(header: SendHeader, group: SubscriptionGroupConfig) -> None:

@@ -85,6 +85,10 @@ class QueueLockTable(LargeTable):
     def __len__(self) -> int:
         return len(self._leases)
 
+    def has_some(self, group: str) -> bool:
+        """Tell whether a group has locked queues, or had some seconds ago."""
+        return self._room.of(group) > 0
+
     def grantable(self, change: LockChange, now_ms: int) -> list[QueueKey]:
         """Return the queues of a request that its client may have now."""
         granted: list[QueueKey] = []

@@ -133,6 +133,7 @@ class Bench:
             clock=SystemClock(),
             serve=lambda _, coroutine: self.served.append(coroutine),
             enter=no_wait,
+            is_orderly=lambda _: False,
         )
         self.ids_made = 0
         self.connection = FakeConnection()

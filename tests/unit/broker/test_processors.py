@@ -75,6 +75,7 @@ class Bench:
         creator = Creator(
             topics=self.tables.topics, groups=self.tables.groups, proposer=self.proposer,
             publisher=FakePublisher(), clock=self.clock, serve=spawn, enter=no_wait,
+            is_orderly=self.tables.locks.has_some,
         )  # fmt: skip
         self.put_topic("T")
         new_groups = NewGroups(creator.group_for_request, creator.is_creating_group, self.clock)

@@ -17,11 +17,12 @@ from broker.sends.copy_budget import DRAIN_BYTES_PER_S
 from broker.sends.creation import Creator
 from broker.sends.properties import items_of
 from broker.state.kinds import StateKind
+from broker.state.queue_lock import LockChange
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange
 from broker.tables import Tables
 from dledger.errors import DamagedEntry
-from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.bodies import QueueKey, TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.remoting.protocol.properties import format_properties, parse_properties
 from mutants.patches import ALL, BY_TESTS
@@ -103,6 +104,7 @@ class Bench:
             clock=clock,
             serve=lambda _, coroutine: self.spawned.append(coroutine),
             enter=no_wait,
+            is_orderly=self.tables.locks.has_some,
         )
         self.processor = SendBackProcessor(
             tables=self.tables,
@@ -524,6 +526,24 @@ def test_the_group_says_how_often_where_the_client_does_not(bench: Bench) -> Non
     for times, topic in ((2, b"%RETRY%g"), (3, b"%DLQ%g")):
         bench.send(j=times, **plain)
         assert bench.store.puts[-1][0].topic == topic
+
+
+def topics_of_the_limit(bench: Bench) -> list[bytes]:
+    """Return where a message goes that was delivered as often as may be, and one less often."""
+    lock = LockChange("g", "c", [QueueKey("b", 0, "T")])
+    assert bench.tables.state.apply(1, StateKind.LOCK.value, msgspec.json.encode(lock))
+    for topic in ("%RETRY%g", "%DLQ%g"):
+        bench.put_topic(topic)
+    for times in (3, 2):
+        bench.send(j=times, l=3, i="UNIQ_KEY\x01u\x02RETRY_TOPIC\x01T")
+    return [message.topic for message, _ in bench.store.puts]
+
+
+def test_what_an_orderly_consumer_of_java_gives_up_is_a_dead_letter(bench: Bench) -> None:
+    """ConsumeMessageOrderlyService of 4.9 sends it with the number of its last delivery."""
+    assert topics_of_the_limit(bench) == [b"%DLQ%g", b"%RETRY%g"]
+    with planted(BY_TESTS["given-up-in-order-without-end"]):
+        assert topics_of_the_limit(Bench())[:1] == [b"%RETRY%g"]
 
 
 def test_a_retry_of_no_group_is_refused() -> None:

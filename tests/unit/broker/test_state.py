@@ -55,6 +55,7 @@ class Bench:
             clock=FakeClock(),
             serve=lambda _, coroutine: self.spawned.append(coroutine),
             enter=no_wait,
+            is_orderly=self.tables.locks.has_some,
         )
 
     def send_to(self, topic: str, queues: int = 4) -> tuple[int, str] | None:
