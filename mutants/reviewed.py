@@ -55,6 +55,16 @@ REVIEWED: Final = (
         plant=patch("broker.sends.send_back:dead_letter", ("times_max - 1", "times_max")),
     ),
     Mutant(
+        name="dead-letter-is-a-half",
+        breaks="A retry whose properties say that it was half a transaction is one again where it"
+        " should be a dead letter: its producer is asked for its end.",
+        source="SendMessageProcessor.sendMessage: for clients under version 4.6.1.",
+        plant=patch(
+            "broker.sends.send_back:direct_to_dead_letters",
+            ("startswith(_NOT_OF_THE_DEAD)", 'startswith("DELAY\x01")'),
+        ),
+    ),
+    Mutant(
         name="refused-copies-cost",
         breaks="A message that is given back to a topic which takes nothing counts as copied.",
         source="docs/security.md, Limits: bytes that are copied for who gives messages back.",

@@ -32,6 +32,8 @@ FIRST_LEVEL: Final = 3
 higher."""
 DEAD_LETTER_QUEUES: Final = 1
 _TIMES_MAX: Final = 0x7FFF_FFFF
+_NOT_OF_THE_DEAD: Final = ("DELAY\x01", "TRAN_MSG\x01")
+"""Clients before 4.6.1 leave in a retry that it was half a transaction."""
 
 
 class Destination(NamedTuple):
@@ -93,7 +95,8 @@ def direct_to_dead_letters(header: SendHeader, group: SubscriptionGroupConfig) -
     header.default_topic = ""
     if header.properties is not None:
         items = header.properties.split("\x02")
-        header.properties = "\x02".join([one for one in items if not one.startswith("DELAY\x01")])
+        kept = [one for one in items if not one.startswith(_NOT_OF_THE_DEAD)]
+        header.properties = "\x02".join(kept)
 
 
 def _times_max(group: SubscriptionGroupConfig, asked: int | None) -> int:

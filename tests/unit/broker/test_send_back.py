@@ -528,6 +528,19 @@ def test_the_group_says_how_often_where_the_client_does_not(bench: Bench) -> Non
         assert bench.store.puts[-1][0].topic == topic
 
 
+def topic_of_a_dead_half(bench: Bench) -> bytes:
+    """Return where a retry goes that was half a transaction, and delivered too often."""
+    bench.put_topic("%DLQ%g")
+    bench.send(j=3, l=2, i="UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x014")
+    return bench.store.puts[-1][0].topic
+
+
+def test_a_dead_letter_is_no_half_whatever_its_properties_say(bench: Bench) -> None:
+    assert topic_of_a_dead_half(bench) == b"%DLQ%g"
+    with planted(BY_TESTS["dead-letter-is-a-half"]):
+        assert topic_of_a_dead_half(Bench()) == b"RMQ_SYS_TRANS_HALF_TOPIC"
+
+
 def topics_of_the_limit(bench: Bench) -> list[bytes]:
     """Return where a message goes that was delivered as often as may be, and one less often."""
     lock = LockChange("g", "c", [QueueKey("b", 0, "T")])
