@@ -65,6 +65,16 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="heard-of-in-another-group",
+        breaks="A member whose leaving (35) was lost stays in its group, with a share of the queues"
+        " that nobody reads, as long as its process is in another group.",
+        source="RocketMQ ConsumerGroupInfo.updateChannel, which has it so.",
+        plant=patch(
+            "broker.groups.client_registry:ConsumerRegistry.register",
+            ("client = msgspec.structs.replace(client)", "pass"),
+        ),
+    ),
+    Mutant(
         name="refused-copies-cost",
         breaks="A message that is given back to a topic which takes nothing counts as copied.",
         source="docs/security.md, Limits: bytes that are copied for who gives messages back.",

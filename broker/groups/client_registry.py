@@ -74,7 +74,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct):
-    """One member of a group."""
+    """One member of a group; registries keep one for each group that it is in."""
 
     connection: ClientConnection
     client_id: str
@@ -251,6 +251,8 @@ class ConsumerRegistry:
         known = None if group is None else group.clients.get(client.connection.id)
         if known is None and not self._members.may_add(name, client):
             return False
+        if known is None or known.client_id != client.client_id:
+            client = msgspec.structs.replace(client)  # each membership is heard of by itself
         if group is None:
             if len(self._groups) >= GROUPS_MAX:
                 return False
@@ -357,6 +359,7 @@ class ProducerRegistry:
                 return
             clients = self._groups[group] = {}
         if len(clients) < CHANNELS_PER_GROUP_MAX:
+            client = msgspec.structs.replace(client)  # each membership is heard of by itself
             clients[client.connection.id] = client
             self._members.add(group, client)
             self._by_id.setdefault(client.client_id, {})[group, client.connection.id] = client

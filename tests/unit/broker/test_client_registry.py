@@ -103,6 +103,30 @@ def test_silent_members_expire() -> None:
     assert registry.client_ids("g") == ["c"]
 
 
+def silent_groups_of_a_client(registry: ConsumerRegistry | ProducerRegistry) -> list[str]:
+    """Return what expires of a client that named two groups once, and one of them since."""
+
+    def heartbeat(now_ms: int, *names: str) -> None:
+        one = client(1, now_ms=now_ms)  # as one heartbeat has it, for all its groups
+        for name in names:
+            if isinstance(registry, ConsumerRegistry):
+                registry.register(name, TRAITS, one, [Subscription("T")])
+            else:
+                registry.register(name, one)
+
+    heartbeat(0, "g", "left")
+    heartbeat(EXPIRY_MS, "g")
+    return registry.expire(EXPIRY_MS + 1)
+
+
+def test_a_member_that_has_left_is_not_heard_of_by_another_group() -> None:
+    """Its word that it leaves (35) was lost; its process goes on in another group."""
+    assert silent_groups_of_a_client(ConsumerRegistry()) == ["left"]
+    assert silent_groups_of_a_client(ProducerRegistry()) == ["left"]
+    with planted(BY_TESTS["heard-of-in-another-group"]):
+        assert silent_groups_of_a_client(ConsumerRegistry()) == []
+
+
 def test_a_member_is_heard_of_where_its_address_has_no_room_left() -> None:
     """What a group subscribes to is charged to the address that was heard of last."""
     room = FairShare(CLIENTS_BYTES_MAX)
