@@ -49,12 +49,18 @@ def build_services(core: Core, processors: Processors) -> Services:
     own = tables.own_offsets
     promotion = () if own is None else (OwnOffsetsTakeover(own, store.reader.max_offset),)
     is_plain = not core.config.enable_dledger
-    within = OffsetsWithinQueues(tables.offsets, store.reader.max_offset)
+    reader = store.reader
+    within = OffsetsWithinQueues(tables.offsets, reader.max_offset)
+
+    def holds(topic: str, queue_id: int) -> bool:
+        return reader.max_offset(topic, queue_id) > reader.min_offset(topic, queue_id)
+
+    cleaner = OffsetCleaner(tables, store.writer, leaves_first=is_plain, holds=holds)
     services = (
         *promotion,
         *((within,) if is_plain else ()),
         offsets,
-        OffsetCleaner(tables, store.writer, leaves_first=is_plain),
+        cleaner,
         processors.moved,
         held,
         delays,

@@ -75,6 +75,16 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="read-again-in-a-topic-made-anew",
+        breaks="A topic that is deleted and made anew goes on at its offsets, with the messages"
+        " that it had, and its groups begin again: they get all of these once more.",
+        source="RocketMQ AdminBrokerProcessor.deleteTopic, which leaves offsets.",
+        plant=patch(
+            "broker.offsets.cleaning:OffsetCleaner._useless",
+            ("if not self._holds(topic, queue_id)", "if queue_id >= 0"),
+        ),
+    ),
+    Mutant(
         name="refused-copies-cost",
         breaks="A message that is given back to a topic which takes nothing counts as copied.",
         source="docs/security.md, Limits: bytes that are copied for who gives messages back.",

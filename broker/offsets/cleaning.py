@@ -1,8 +1,10 @@
 """Has offsets removed that nobody can read any more: through the log, so on all replicas alike.
 
 These are offsets of topics that do not exist, of queues that their topic does not have, and of
-groups that do not exist and have no members. The leader proposes to remove an offset that it has
-found twice, with a whole walk over the table in between. A walk goes on a little at every tick.
+groups that do not exist and have no members. A topic that is made anew goes on where it was, and so
+do its groups: as long as messages of it are left, so are their offsets. The leader proposes to
+remove an offset that it has found twice, with a whole walk over the table in between. A walk goes
+on a little at every tick.
 
 A broker on its own leaves what it begins with. RocketMQ may have written it, which keeps offsets of
 groups that are in no table, and so do those who lost a table of topics or groups: they come back.
@@ -21,7 +23,7 @@ from broker.state.consumer_offset import split_removal
 from broker.state.kinds import StateKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from broker.state.replicated_state import StateLog
     from broker.tables import Tables
@@ -43,14 +45,23 @@ class OffsetCleaner(LeaderService):
     Args:
         leaves_first: whether what is there when it begins stays, until its topic or its group is
             deleted.
+        holds: whether a queue has messages, by topic and queue id.
     """
 
     name: ClassVar = "offsets without a reader"
     period_ms: ClassVar = TICK_MS
 
-    def __init__(self, tables: Tables, log: StateLog, *, leaves_first: bool = False) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        log: StateLog,
+        *,
+        leaves_first: bool = False,
+        holds: Callable[[str, int], bool] = lambda _topic, _queue_id: False,
+    ) -> None:
         self._tables = tables
         self._log = log
+        self._holds = holds
         self._leaves_first = leaves_first
         self._left: frozenset[str] = frozenset()
         self._there: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
@@ -103,8 +114,10 @@ class OffsetCleaner(LeaderService):
         entry = tables.topics.get(topic)
         if entry is None and tables.topics.is_system(topic):
             return []  # of RocketMQ, which may have written the table
-        if entry is None or not self._exists(group):
+        if not self._exists(group):
             return queue_ids
+        if entry is None:
+            return [queue_id for queue_id in queue_ids if not self._holds(topic, queue_id)]
         return [queue_id for queue_id in queue_ids if not 0 <= queue_id < entry.queues]
 
     def _exists(self, group: str) -> bool:

@@ -79,6 +79,27 @@ def test_offsets_of_what_does_not_exist_are_removed(bench: Bench) -> None:
     assert bench.walk(3) == 0
 
 
+def offset_in_a_topic_that_is_made_anew() -> int | None:
+    """Return where a group goes on in a topic that was deleted with messages in queue 1."""
+    bench = Bench()
+    bench.cleaner = OffsetCleaner(
+        bench.tables, bench.log, holds=lambda topic, queue_id: (topic, queue_id) == ("T", 1)
+    )
+    bench.put({"T@g": {0: 5, 1: 7}, "T@nobody": {1: 7}})
+    bench.apply(StateKind.FORGET_TOPIC, TopicRemoval("T", 2))
+    bench.walk(4)
+    assert bench.tables.offsets.query("g", "T", 0) is None
+    assert bench.tables.offsets.query("nobody", "T", 1) is None
+    return bench.tables.offsets.query("g", "T", 1)
+
+
+def test_a_topic_that_is_made_anew_and_its_groups_go_on_where_they_were() -> None:
+    """A group without an offset is told 0, and would read again what it has consumed."""
+    assert offset_in_a_topic_that_is_made_anew() == 7
+    with planted(BY_TESTS["read-again-in-a-topic-made-anew"]):
+        assert offset_in_a_topic_that_is_made_anew() is None
+
+
 def removals_of_a_key_of_nothing() -> int:
     """How many entries it takes to remove what lies under a key without a topic."""
     bench = Bench()
