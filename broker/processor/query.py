@@ -223,9 +223,11 @@ class QueryProcessor:
     def handle_units(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take QUERY_CONSUME_QUEUE (321)."""
         header = decode_header(request, QueueUnitsHeader)
-        topic, queue_id, count = header.topic, header.queue_id, header.count
+        topic, queue_id, count = header.topic, header.queue_id, min(header.count, QUEUE_UNITS_MAX)
+        units = None
         try:
-            units = self._store.units(topic, queue_id, header.index, min(count, QUEUE_UNITS_MAX))
+            if self._exists(topic):
+                units = self._store.units(topic, queue_id, header.index, count)
         except DamagedEntry:
             return make_response(request, *DAMAGED)
         if units is None:

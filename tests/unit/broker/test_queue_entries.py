@@ -45,3 +45,10 @@ def test_entries_of_a_queue_come_with_what_a_connected_group_wants(bench: Bench)
     known = ask(consumerGroup="g")
     assert known["filterData"] == "null"
     assert known["subscriptionData"]["topic"] == "T"
+
+
+def test_a_removed_topic_has_no_entries() -> None:
+    made = QueryProcessor(FiveEntries(), is_there)
+    asked = request(321, topic="gone", queueId=0, index=3, count=9)
+    answer = made.handle_units(None, asked)
+    assert (answer.code, answer.remark) == (1, "0@gone is not exist!")
