@@ -121,7 +121,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
     door = _build_door(core, transactions)
     requests.add(
         _build_send(core, door, creator, counts, transactions.recent.note),
-        _build_reply(core, door, counts),
+        _build_reply(core, door, creator, counts),
         TransactionProcessor(
             transactions=transactions,
             store=store,
@@ -262,10 +262,11 @@ def _build_door(core: Core, transactions: Transactions) -> Door:
     return Door(rewriter, config.max_message_bytes, levels, transactions.let_in)
 
 
-def _build_reply(core: Core, door: Door, counts: TrafficCounts) -> ReplyProcessor:
+def _build_reply(core: Core, door: Door, creator: Creator, counts: TrafficCounts) -> ReplyProcessor:
     config, tables = core.config, core.tables
     reply = ReplyProcessor(
         topics=tables.topics.entries,
+        maker=creator,
         producers=tables.producers,
         store=core.store.writer if config.store_reply_message_enable else None,
         door=door,

@@ -85,6 +85,15 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="no-topic-for-a-reply",
+        breaks="A reply of a producer with a namespace is refused (17): nobody has made its topic.",
+        source="RocketMQ ReplyMessageProcessor, AbstractSendMessageProcessor.msgCheck.",
+        plant=patch(
+            "broker.sends.creation:Creator.topic_for_reply",
+            ("if config is None:", "if True:"),
+        ),
+    ),
+    Mutant(
         name="refused-copies-cost",
         breaks="A message that is given back to a topic which takes nothing counts as copied.",
         source="docs/security.md, Limits: bytes that are copied for who gives messages back.",

@@ -2,14 +2,16 @@
 
 Who asked is a producer that sends heartbeats here; the reply names its client id. It is pushed over
 that producer's connection, and the sender gets its answer when the producer has taken it. With
-``storeReplyMessageEnable`` the reply is stored as well, whether it was taken or not.
+``storeReplyMessageEnable`` the reply is stored as well, whether it was taken or not. A producer
+with a namespace has a topic of its own for replies, which is made when the first one comes.
 Source: spec/wire.md 3.3; RocketMQ ReplyMessageProcessor, Broker2Client.callClient 4.9.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import shown
 from broker.fair_share import FairShare
@@ -17,7 +19,7 @@ from broker.hosts import packed_peer
 from broker.limits import REPLIES_BYTES_MAX, REPLIES_MAX, REPLIES_OF_CLIENT_MAX
 from broker.sends.room import SMALL_BYTES, message_bytes
 from broker.sends.rules import MESSAGE_LIMITS, Refused
-from broker.state.topic_config import PERM_WRITE
+from broker.state.topic_config import PERM_WRITE, RETRY_PREFIX, topic_name_error
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import RemotingError
@@ -40,11 +42,12 @@ from store.results import PutMessage, PutStatus
 
 if TYPE_CHECKING:
     from collections import defaultdict
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from broker.groups.client_registry import Client, ProducerRegistry
     from broker.processor.send import SendConnection, SendStore
     from broker.sends.door import Door
+    from broker.sends.properties import Rewritten
     from broker.sends.room import LogRoom
     from broker.state.topic_config import TopicEntry
     from ledgermq.runtime.clock import Clock
@@ -53,11 +56,21 @@ PUSH_MS: Final = 10_000
 _BUSY: Final = "too many replies are being passed on, try again later"
 
 
+class TopicMaker(Protocol):
+    """Creates topics."""
+
+    async def topic_for_reply(
+        self, topic: str, default_topic: str, queues: int
+    ) -> tuple[int, str] | None:
+        """Create a missing topic, or return why it may not be."""
+
+
 class ReplyProcessor:
     """Passes the replies of one broker on.
 
     Args:
         topics: topic entries by name.
+        maker: creates missing topics.
         producers: who sends heartbeats.
         store: where replies are kept, None if they are not.
         door: says what a send may contain.
@@ -70,6 +83,7 @@ class ReplyProcessor:
         self,
         *,
         topics: Mapping[str, TopicEntry],
+        maker: TopicMaker,
         producers: ProducerRegistry,
         store: SendStore | None,
         door: Door,
@@ -80,6 +94,7 @@ class ReplyProcessor:
         region: str = DEFAULT_REGION,
     ) -> None:
         self._topics = topics
+        self._maker = maker
         self._producers = producers
         self._store = store
         self._door = door
@@ -104,20 +119,16 @@ class ReplyProcessor:
         """Take SEND_REPLY_MESSAGE_V2 or SEND_REPLY_MESSAGE."""
         header = decode_send_command(request)
         body = bytes(request.body)
+        address = party_of(connection.remote[0])
         try:
+            if header.topic not in self._topics:
+                with self._under_way(address, len(body) + len(header.properties or "")):
+                    await self._make_topic(header, body)
             topic = self._topic(header)
             message = self._message(connection, header, topic, body)
-            size_bytes = len(body) + len(message.properties)
-            address = party_of(connection.remote[0])
-            self._check_room(address, size_bytes)
-            self._share.take(address, 1)
-            self.running_bytes += size_bytes
-            try:
+            with self._under_way(address, len(body) + len(message.properties)):
                 failure = await self._push(connection, header, message)
                 place = await self._keep(topic, message, address)
-            finally:
-                self._share.take(address, -1)
-                self.running_bytes -= size_bytes
         except Refused as refused:
             return make_response(request, *refused.answer, dict(self._fields))
         if failure is not None:
@@ -137,6 +148,18 @@ class ReplyProcessor:
         """How many replies are under way."""
         return self._share.used
 
+    @contextmanager
+    def _under_way(self, address: str, size_bytes: int) -> Iterator[None]:
+        """Have a reply count until the end of this context. Errors: `Refused`."""
+        self._check_room(address, size_bytes)
+        self._share.take(address, 1)
+        self.running_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._share.take(address, -1)
+            self.running_bytes -= size_bytes
+
     def _check_room(self, address: str, size_bytes: int) -> None:
         """Refuse one more reply if too many are under way, in all or of one address.
 
@@ -145,6 +168,22 @@ class ReplyProcessor:
         is_much = self.running_bytes + size_bytes > REPLIES_BYTES_MAX
         if is_much or not self._share.fits(address):
             raise Refused(_BUSY, ResponseCode.SYSTEM_BUSY)
+
+    async def _make_topic(self, header: SendHeader, body: bytes) -> None:
+        """Have the topic of a sound reply made as that of a send is. Errors: `Refused`."""
+        name = header.topic
+        error = topic_name_error(name)
+        if error is not None:
+            raise Refused(error, ResponseCode.SYSTEM_ERROR)
+        if name.startswith(RETRY_PREFIX):
+            return  # no reply goes there
+        self._read(header, body)
+        failure = await self._maker.topic_for_reply(
+            name, header.default_topic, header.default_topic_queue_nums
+        )
+        if failure is not None:
+            code, remark = failure
+            raise Refused(remark, code)
 
     def _topic(self, header: SendHeader) -> TopicEntry:
         """Return the topic of a reply. Errors: `Refused`."""
@@ -160,14 +199,19 @@ class ReplyProcessor:
             raise Refused(remark, ResponseCode.SYSTEM_ERROR)
         return topic
 
-    def _message(
-        self, connection: SendConnection, header: SendHeader, topic: TopicEntry, body: bytes
-    ) -> PutMessage:
-        """Return a reply as it is stored. Errors: `Refused`."""
+    def _read(self, header: SendHeader, body: bytes) -> tuple[int, Rewritten]:
+        """Return sysFlag and properties of a reply as they are stored. Errors: `Refused`."""
         sys_flag, properties = self._door.read(header, body)
         if properties.transactional or sys_flag & TRANSACTION_MASK or properties.delay_level:
             remark = "a reply can be neither delayed nor part of a transaction"
             raise Refused(remark, ResponseCode.MESSAGE_ILLEGAL)
+        return sys_flag, properties
+
+    def _message(
+        self, connection: SendConnection, header: SendHeader, topic: TopicEntry, body: bytes
+    ) -> PutMessage:
+        """Return a reply as it is stored. Errors: `Refused`."""
+        sys_flag, properties = self._read(header, body)
         return PutMessage(
             topic.name_bytes,
             max(header.queue_id, 0),

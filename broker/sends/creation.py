@@ -165,17 +165,20 @@ class Creator:
             # A retry that the broker directed here (`broker.sends.send_back`).
             config = send_back_topic(topic, DEAD_LETTER_QUEUES)
         if config is None:
-            hint = "" if default_topic == AUTO_CREATE_TOPIC else f" (default topic {default_topic})"
-            return (
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic}] not exist, apply first please!{hint}",
-            )
+            return _not_there(topic, default_topic)
         if len(self.waiting.topics) >= CREATIONS_MAX or self._topics.full:
             return _BUSY
         self.waiting.open(topic)
         answer = self.wait_behind(topic, resume, size_bytes)
         self._serve(f"create topic {topic}", self._create_parked(config))
         return answer
+
+    async def topic_for_reply(self, topic: str, default_topic: str, queues: int) -> Answer | None:
+        """Create a missing topic as for a send; returns what says why it could not be."""
+        config = auto_created(topic, self._topics.get(default_topic), queues)
+        if config is None:
+            return _not_there(topic, default_topic)
+        return _BUSY if self._topics.full else await self.ensure_topic(config)
 
     async def change_topic(self, config: TopicConfig) -> PutStatus:
         """Create or change a topic as an administrator wants it, whatever sends create."""
@@ -306,6 +309,12 @@ class Creator:
             answer = ResponseCode.SYSTEM_ERROR, remark
         await self.waiting.let_go(name, answer)
         return answer
+
+
+def _not_there(topic: str, default_topic: str) -> Answer:
+    """Return the answer to who sends to a topic that may not be made."""
+    hint = "" if default_topic == AUTO_CREATE_TOPIC else f" (default topic {default_topic})"
+    return ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{hint}"
 
 
 def _dead_group(topic: str) -> str:

@@ -11,6 +11,9 @@ import pytest
 from broker.groups.client_registry import Client, ProducerRegistry
 from broker.limits import REPLIES_BYTES_MAX, REPLIES_MAX, REPLIES_OF_CLIENT_MAX
 from broker.processor.reply import PUSH_MS, ReplyProcessor
+from broker.sends.creation import Creator
+from broker.state.replicated_state import ReplicatedState
+from broker.state.subscription import SubscriptionGroupTable
 from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.command import RemotingCommand
@@ -18,7 +21,16 @@ from ledgermq.remoting.protocol.errors import RequestTimeout
 from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import PutStatus
-from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore, free_room, request
+from tests.unit.broker.fakes import (
+    ApplyingProposer,
+    FakeClock,
+    FakeConnection,
+    FakePublisher,
+    FakeStore,
+    free_room,
+    no_wait,
+    request,
+)
 from tests.unit.broker.test_send import STORE_HOST, door
 
 if TYPE_CHECKING:
@@ -65,11 +77,19 @@ class Bench:
                 TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1),
                 TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX"),
                 TopicConfig(topic_name="shut", perm=4),
+                TopicConfig(topic_name="TBW102", perm=7),
             ],
             0,
         )
+        self.topics, state = topics, ReplicatedState(topics)
+        creator = Creator(
+            topics=topics, groups=SubscriptionGroupTable(0), proposer=ApplyingProposer(state),
+            publisher=FakePublisher(), clock=FakeClock(), serve=lambda *_: None, enter=no_wait,
+            is_orderly=lambda _: False,
+        )  # fmt: skip
         self.processor = ReplyProcessor(
             topics=topics.entries,
+            maker=creator,
             producers=self.producers,
             store=self.store if keeps else None,
             door=door(),
@@ -188,7 +208,9 @@ def test_a_silent_client_is_not_waited_for_without_end() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"b": "no-such-topic"}, 17),
+        ({"b": "no-such-topic", "c": TOPIC}, 17),
+        ({"b": "no such topic"}, 1),
+        ({"b": "%RETRY%g"}, 17),
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16),
         ({"b": "shut"}, 16),
         ({"e": 1}, 1),
@@ -201,6 +223,28 @@ def test_what_is_no_reply_is_refused(changes: dict[str, Any], code: int) -> None
         assert (await bench.reply(**changes)).code == code
         assert not bench.asker.pushed
         assert not bench.puts
+
+    run(body)
+
+
+async def reply_in_a_namespace(**changes: Any) -> tuple[int, list[str]]:
+    """Return the answer to a reply whose producer has a namespace, and the topics made for it."""
+    bench = Bench()
+    there = set(bench.topics.entries)
+    answer = await bench.reply(b="ns%C_REPLY_TOPIC", **changes)
+    assert len(bench.asker.pushed) == (not answer.code)
+    assert (bench.processor.running, bench.processor.running_bytes) == (0, 0)
+    return answer.code, sorted(set(bench.topics.entries) - there)
+
+
+def test_the_topic_of_a_reply_is_made_as_that_of_a_send() -> None:
+    """Java's client puts its namespace in front of the topic, whose route nobody knows."""
+
+    async def body() -> None:
+        assert await reply_in_a_namespace() == (0, ["ns%C_REPLY_TOPIC"])
+        assert await reply_in_a_namespace(i=PROPERTIES + "\x02DELAY\x013") == (13, [])
+        with planted(BY_TESTS["no-topic-for-a-reply"]):
+            assert await reply_in_a_namespace() == (17, [])
 
     run(body)
 
