@@ -96,7 +96,11 @@ ANSWER_BYTES_MAX: Final = Limit(
     15 * 1024**2, "answer to a tool", Unit.BYTES, Scope.REQUEST, "1, and no rows"
 )
 """RocketMQ's clients take no larger frame than 16 MiB."""
-WALKS_MAX: Final = Limit(2, "long answers being made", Unit.COUNT, Scope.PROCESS, "2, and no rows")
+WALKS_MAX: Final = Limit(2, "long answers being made", Unit.COUNT, Scope.PROCESS, "the others wait")
+WALKS_WAITING_MAX: Final = Limit(
+    64, "requests that wait while long answers are made", Unit.COUNT, Scope.PROCESS,
+    "2, and no rows",
+)  # fmt: skip
 TRAFFIC_NAMES_MAX: Final = Limit(
     10_000, "topics, and topics of groups, whose traffic is counted", Unit.COUNT, Scope.PROCESS,
     "the one that was silent longest is forgotten",
@@ -192,7 +196,7 @@ LIMITS: Final = (
     NEW_GROUPS_OF_ADDRESS_MAX, NEW_GROUPS_MAX,
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
-    ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
+    ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, WALKS_WAITING_MAX, TRAFFIC_NAMES_MAX,
     FORWARDED_MAX, ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, COPIED_BYTES_MAX,
     LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, LOG_WAITING_MS_MAX, QUEUE_UNITS_MAX,
     REPLIES_MAX, REPLIES_BYTES_MAX, REPLIES_OF_CLIENT_MAX,

@@ -20,6 +20,7 @@ from broker.limits import (
     REPLIES_MAX,
     TRANSACTIONS_ASKED_MAX,
     WALKS_MAX,
+    WALKS_WAITING_MAX,
 )
 from broker.offsets.moved import OffsetMovedEvents
 from broker.offsets.removal import OffsetRemoval
@@ -196,6 +197,7 @@ def _build_tools(
         return store.writer.writable
 
     tables.usage.add(WALKS_MAX, lambda: walks.running)
+    tables.usage.add(WALKS_WAITING_MAX, lambda: walks.waiting)
     forward = ForwardProcessor(tables.consumers, store.reader, config.registered_name)
     tables.usage.add(FORWARDED_MAX, lambda: forward.running)
     reset = ResetProcessor(tables, store.reader, config.registered_name, walks)

@@ -3,15 +3,17 @@
 A row may cost reads of whole messages from the log, and the offsets of all groups are looked
 through for one of them. So whoever asks waits a few turns of the loop, and the other clients wait
 for none of it. A slice ends after so many steps, or so much time. What makes the body of rows
-should do no more than join them: each row is best made text in its own step.
+should do no more than join them: each row is best made text in its own step. Who asks while others
+are being answered waits for his turn: pages of a dashboard ask about many groups at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
+from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX, WALKS_WAITING_MAX
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 
@@ -34,6 +36,13 @@ class Walks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.running = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Who waits for one of those that are running to end, in order."""
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
 
     async def answer(
         self,
@@ -42,14 +51,13 @@ class Walks:
         body: Callable[[list[Row]], bytes],
     ) -> RemotingCommand:
         """Return the answer whose body is made of the rows of ``steps``; None is a step without."""
-        if self.running >= WALKS_MAX:
+        if not await self._begin():
             busy = f"{WALKS_MAX} long answers are being made, try again later"
             return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
-        self.running += 1
         try:
             rows = await self._collect(steps)
         finally:
-            self.running -= 1
+            self._end()
         if rows is None:
             large = f"the answer would have more than {ANSWER_ROWS_MAX} rows"
             return make_response(request, ResponseCode.SYSTEM_ERROR, large)
@@ -58,6 +66,32 @@ class Walks:
             large = f"the answer would have more than {ANSWER_BYTES_MAX} bytes"
             return make_response(request, ResponseCode.SYSTEM_ERROR, large)
         return make_response(request, ResponseCode.SUCCESS, body=encoded)
+
+    async def _begin(self) -> bool:
+        """Return when an answer may be made; False if too many wait for that."""
+        if self.running < WALKS_MAX:
+            self.running += 1
+            return True
+        if len(self._waiting) >= WALKS_WAITING_MAX:
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._end()  # it was its turn, which is the next one's now
+            raise
+        return True
+
+    def _end(self) -> None:
+        """Let the next one that waits take the place of one that has ended."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.running -= 1
 
     async def _collect(self, steps: Iterator[Row | None]) -> list[Row] | None:
         """Return all rows, None if there are too many."""

@@ -66,11 +66,48 @@ def test_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_so_many_are_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "WALKS_MAX", smaller(walks.WALKS_MAX, 2))
+    monkeypatch.setattr(walks, "WALKS_WAITING_MAX", smaller(walks.WALKS_WAITING_MAX, 0))
 
     async def scenario() -> None:
         one = Walks(SystemClock())
         found = await asyncio.gather(*(answer(one, 3 * SLICE) for _ in range(3)))
         assert [each.code for each in found] == [0, 0, 2]
         assert (await answer(one, 1)).code == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_meanwhile_waits() -> None:
+    async def scenario() -> None:
+        one = Walks(SystemClock())
+        count = walks.WALKS_MAX + walks.WALKS_WAITING_MAX
+        asked = [asyncio.create_task(answer(one, 3 * SLICE)) for _ in range(count + 1)]
+        await asyncio.sleep(0)
+        assert (one.running, one.waiting) == (walks.WALKS_MAX, walks.WALKS_WAITING_MAX)
+        found = await asyncio.gather(*asked)
+        assert [each.code for each in found] == [0] * count + [2]
+        assert (one.running, one.waiting) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_who_gives_up_leaves_its_turn_to_the_next() -> None:
+    async def scenario() -> None:
+        one = Walks(SystemClock())
+        first, second, gone, last = [
+            asyncio.create_task(answer(one, steps * SLICE)) for steps in (1, 9, 1, 1)
+        ]
+        await asyncio.sleep(0)
+        assert (one.running, one.waiting) == (2, 2)
+        await first
+        gone.cancel()  # it was told that it is its turn, and has not begun
+        assert (await last).code == 0
+        assert not second.done()
+        assert one.running == 1
+        waits = [asyncio.create_task(answer(one, 1)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waits[1].cancel()  # while it waits
+        assert [(await one_of).code for one_of in (waits[0], waits[2], second)] == [0, 0, 0]
+        assert (one.running, one.waiting) == (0, 0)
 
     asyncio.run(scenario())
