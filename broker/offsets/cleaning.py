@@ -1,10 +1,10 @@
 """Has offsets removed that nobody can read any more: through the log, so on all replicas alike.
 
 These are offsets of topics that do not exist, of queues that their topic does not have, and of
-groups that do not exist and have no members. A topic that is made anew goes on where it was, and so
-do its groups: as long as messages of it are left, so are their offsets. The leader proposes to
-remove an offset that it has found twice, with a whole walk over the table in between. A walk goes
-on a little at every tick.
+groups that do not exist and have no members. A topic that is made anew, or gets queues back, goes
+on where it was, and so do its groups: as long as messages of a queue are left, so are their
+offsets. The leader proposes to remove an offset that it has found twice, with a whole walk over the
+table in between. A walk goes on a little at every tick.
 
 A broker on its own leaves what it begins with. RocketMQ may have written it, which keeps offsets of
 groups that are in no table, and so do those who lost a table of topics or groups: they come back.
@@ -116,9 +116,10 @@ class OffsetCleaner(LeaderService):
             return []  # of RocketMQ, which may have written the table
         if not self._exists(group):
             return queue_ids
-        if entry is None:
-            return [queue_id for queue_id in queue_ids if not self._holds(topic, queue_id)]
-        return [queue_id for queue_id in queue_ids if not 0 <= queue_id < entry.queues]
+        gone = queue_ids
+        if entry is not None:
+            gone = [queue_id for queue_id in queue_ids if not 0 <= queue_id < entry.queues]
+        return [queue_id for queue_id in gone if not self._holds(topic, queue_id)]
 
     def _exists(self, group: str) -> bool:
         tables = self._tables

@@ -100,6 +100,18 @@ def test_a_topic_that_is_made_anew_and_its_groups_go_on_where_they_were() -> Non
         assert offset_in_a_topic_that_is_made_anew() is None
 
 
+def test_a_queue_that_a_topic_gets_back_goes_on_where_its_groups_were() -> None:
+    bench = Bench()
+    bench.cleaner = OffsetCleaner(
+        bench.tables, bench.log, holds=lambda topic, queue_id: (topic, queue_id) == ("T", 3)
+    )
+    bench.put({"T@g": {0: 5, 2: 6, 3: 7}})
+    narrow = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    bench.apply(StateKind.TOPIC, TopicChange(narrow, 2))
+    bench.walk(4)
+    assert dict(bench.tables.offsets.rows()) == {"T@g": {0: 5, 3: 7}}
+
+
 def removals_of_a_key_of_nothing() -> int:
     """How many entries it takes to remove what lies under a key without a topic."""
     bench = Bench()
