@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.account import AccessKey, SecretKey, take_account
-from cli.admin import TIMEOUT_MS, ask
+from cli.admin import TIMEOUT_MS, AdminError, ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +131,10 @@ async def ask_signed(
     if credentials is None:
         return await ask(client, address, code, fields, timeout_ms)
     status = await ask(client, address, RequestCode.RAFT_STATUS)
-    audience = f"{status['group']}/{status['node']}"
+    node = status.get("node")
+    if node is None:
+        raise AdminError(f"{address} does not say who it is, to sign a request for it")
+    audience = f"{status.get('group', node)}/{node}"  # in no group it has but its own name
 
     def seal(command: RemotingCommand) -> RemotingCommand:
         now_ms, nonce = SystemClock().wall_ms(), secrets.token_hex(16)

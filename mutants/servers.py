@@ -44,7 +44,7 @@ SERVERS: Final = (
         plant=patch(
             "ledgermq.client.signer:Signer.for_broker",
             (
-                "return self._sign(command, f\"{status['group']}/{status['node']}\")",
+                "return self._sign(command, f\"{status.get('group', node)}/{node}\")",
                 'return self._sign(command, "")',
             ),
         ),

@@ -69,9 +69,10 @@ class Signer:
         if answer.code != ResponseCode.SUCCESS:
             raise for_code(answer.code, answer.remark)
         status = loads(bytes(answer.body), ANSWER)
-        if not isinstance(status, dict) or not {"group", "node"} <= status.keys():
+        if not isinstance(status, dict) or "node" not in status:
             raise RemoteProtocolError(f"{addr} does not say who it is, to sign a request for it")
-        return self._sign(command, f"{status['group']}/{status['node']}")
+        node = status["node"]  # a broker in no group has but its own name
+        return self._sign(command, f"{status.get('group', node)}/{node}")
 
     def for_name_server(self, command: RemotingCommand) -> RemotingCommand:
         """Return the request, signed for name servers."""

@@ -204,6 +204,12 @@ def test_removals_are_signed_for_the_server_that_is_to_do_them():
         check(("G/n1", "G/n1", "namesrv"))
 
 
+def test_a_broker_in_no_group_is_called_by_its_name_twice():
+    commands = removals({"node": "solo", "mode": "ASYNC_MASTER"})
+    for command, audience in zip(commands, ("solo/solo", "solo/solo", "namesrv"), strict=True):
+        verify(command, Trust((KEY,)), now_ms=Noon().wall_ms(), audience=audience)
+
+
 def test_a_broker_that_does_not_say_who_it_is_gets_nothing_signed():
     with pytest.raises(RemoteProtocolError, match="does not say who it is"):
         removals({"role": "leader"})
