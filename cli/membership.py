@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,7 +20,7 @@ from cli.messages import NameServers, parse_addresses
 from cli.signing import ask_signed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ledgermq.remoting.transport.client import RemotingClient
 
@@ -129,13 +130,15 @@ def _change(
             return clock.monotonic_ms() < deadline_ms
 
         answer: dict[str, Any] = {}
-        check_old(steps, await find_leader(client, addresses, group))
+
+        async def look() -> dict[str, Any]:
+            return await find_leader(client, addresses, group)
+
+        check_old(steps, await insist(look, may_go_on))
         for fields in steps:
-            status = await find_leader(client, addresses, group)
+            status = await insist(look, may_go_on)
             if not is_done(fields, status):
-                answer = await _insist(
-                    client, addresses, group, fields, lambda: clock.monotonic_ms() < deadline_ms
-                )
+                answer = await insist(partial(_ask_leader, client, look, fields), may_go_on)
                 if not as_json:
                     typer.echo(f"{fields['op']} {fields['node']}: {describe(answer)}")
             elif not as_json:
@@ -181,27 +184,29 @@ def describe(answer: dict[str, Any]) -> str:
     return f"{words}, learners {learners}" if learners else words
 
 
-async def _insist(
-    client: RemotingClient,
-    addresses: tuple[str, ...],
-    group: str,
-    fields: dict[str, str],
-    may_go_on: Callable[[], bool],
+async def insist(
+    ask_once: Callable[[], Awaitable[dict[str, Any]]], may_go_on: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Ask the leader, whoever it is, until it has done it or never will."""
-    from ledgermq.remoting.protocol.codes import RequestCode
-
+    """Ask until there is an answer. Errors: `AdminError` that lasts, or when it takes too long."""
     while True:
         try:
-            leader = await find_leader(client, addresses, group)
-            code = RequestCode.CHANGE_MEMBERSHIP
-            answer = await ask_signed(client, leader["address"], code, fields, CHANGE_TIMEOUT_MS)
+            return await ask_once()
         except AdminError as error:
             if not error.may_retry or not may_go_on():
                 raise
-        else:
-            return dict(answer)
         await asyncio.sleep(RETRY_S)
+
+
+async def _ask_leader(
+    client: RemotingClient,
+    look: Callable[[], Awaitable[dict[str, Any]]],
+    fields: dict[str, str],
+) -> dict[str, Any]:
+    """Ask the leader, whoever it is now, for a change. Errors: `AdminError`."""
+    from ledgermq.remoting.protocol.codes import RequestCode
+
+    address, code = (await look())["address"], RequestCode.CHANGE_MEMBERSHIP
+    return dict(await ask_signed(client, address, code, fields, CHANGE_TIMEOUT_MS))
 
 
 async def find_leader(
@@ -217,15 +222,14 @@ async def find_leader(
     for address in await all_brokers(client, addresses):
         try:
             answer = await ask(client, address, RequestCode.RAFT_STATUS)
-            rows.append({**answer, "address": address})
         except AdminError:
             continue
-    groups = sorted({str(row.get("group")) for row in rows})
+        if "group" in answer:  # a broker on its own, a master and a slave are in none
+            rows.append({**answer, "address": address})
+    groups = sorted({str(row["group"]) for row in rows})
     if not group and len(groups) > 1:
         raise AdminError(f"there are several groups, choose one: -g {' or '.join(groups)}")
-    leaders = [
-        row for row in rows if row.get("role") == "LEADER" and group in {"", row.get("group")}
-    ]
+    leaders = [row for row in rows if row.get("role") == "LEADER" and group in {"", row["group"]}]
     if not leaders:
         of = f" of {group}" if group else ""
         raise AdminError(f"no leader{of} is known; see: ledgermq admin raftStatus", may_retry=True)
