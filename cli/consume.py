@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -84,8 +85,9 @@ def consume(
 
     A new group starts where --from says. Offsets are committed, so the next call goes on where
     this one stopped. Exit code 1, and why, if --count was not reached, if no name server answers,
-    if none knows the topic, or if the broker finds the expression wrong. 130 after Ctrl-C, with
-    the count.
+    if none knows the topic, if the broker finds the expression wrong, or if a message cannot be
+    printed: that one is left for the next call, as what comes behind --count. 130 after Ctrl-C,
+    with the count.
 
     Example: ledgermq consume -t orders --count 10 --seconds 30
     """
@@ -169,6 +171,8 @@ class Printer:
         self._as_json = wanted.as_json
         self.tally = Tally("messages came")
         self.enough = asyncio.Event()
+        self.failed: OSError | ValueError | None = None
+        """Why nothing can be printed any more."""
 
     @property
     def seen(self) -> int:
@@ -176,21 +180,23 @@ class Printer:
         return self.tally.good
 
     async def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
-        """Take some messages, unless there were enough.
+        """Take some messages, unless there were enough, or nobody reads what is printed.
 
         What is beyond is left unfinished, for the next call: the task that has it ends. To say
         RECONSUME_LATER would push it into the retry topic, or drop it where it is broadcast.
         """
         from ledgermq.client import ConsumeStatus
 
-        if self._wanted and self.seen >= self._wanted:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            await asyncio.sleep(0)
+        if self.enough.is_set():
+            await _leave_unfinished()
         for message in messages:
+            try:
+                typer.echo(self._line(message, context))
+            except (OSError, ValueError) as error:  # a pipe that is closed, a disk that is full
+                self.failed = error
+                self.enough.set()
+                await _leave_unfinished()
             self.tally.good += 1
-            typer.echo(self._line(message, context))
         if self._wanted and self.seen >= self._wanted:
             self.enough.set()
         return ConsumeStatus.CONSUME_SUCCESS
@@ -203,6 +209,14 @@ class Printer:
             return json.dumps(row, ensure_ascii=False)
         where = f"{context.queue.broker_name}/{context.queue.queue_id}"
         return f"{where} {message.queue_offset} {message.body.decode(errors='replace')}"
+
+
+async def _leave_unfinished() -> None:
+    """End the task of a listener before it says anything of its messages."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -256,6 +270,12 @@ async def print_messages(addresses: tuple[str, ...], wanted: Wanted, printer: Pr
                 await printer.enough.wait()
         for watch in watches:
             watch.cancel()
+    if isinstance(printer.failed, BrokenPipeError):
+        # Who reads has had enough; the interpreter would complain when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    elif printer.failed is not None:
+        typer.echo(f"ledgermq: cannot print: {printer.failed}", err=True)
+        return 1
     if printer.seen >= wanted.count:
         return 0
     short = f"{printer.seen} of {wanted.count} {wanted.what} came in {wanted.seconds:g} s"

@@ -6,11 +6,12 @@ import json
 import pytest
 import typer
 
-from cli.consume import parse_begin
+from cli.consume import Printer, Wanted, parse_begin
 from cli.messages import Tally
 from cli.produce import Sending, _row, parse_properties, send_all
-from ledgermq.client import MessageQueue, SendResult, SendStatus
+from ledgermq.client import ConsumeContext, MessageQueue, SendResult, SendStatus
 from tests.unit.client.cluster import TOPIC, run
+from tests.unit.client.test_process_queue import message
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,29 @@ def test_wrong_marks_are_wrong_usage():
 
     with pytest.raises(typer.BadParameter, match="KEYS"):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "no space")])
+def test_what_cannot_be_printed_is_left_unfinished_and_ends_the_command(error, monkeypatch):
+    """It was given back, so that ``consume | head`` made dead letters of all that head left."""
+
+    async def body():
+        printed = []
+
+        def echo(line):
+            if printed:
+                raise error
+            printed.append(line)
+
+        monkeypatch.setattr(typer, "echo", echo)
+        wanted = Wanted(topic="t", expression="*", sql="", group="g", count=0, seconds=0)
+        printer = Printer(wanted)
+        context = ConsumeContext(MessageQueue("t", "b", 0))
+        for number in range(3):
+            task = asyncio.create_task(printer.listen([message(number)], context))
+            await asyncio.wait([task])
+            assert task.cancelled() == (number > 0)
+        assert (printer.seen, printer.failed) == (1, error)
+        assert printer.enough.is_set()
+
+    asyncio.run(body())
