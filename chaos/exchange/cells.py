@@ -82,13 +82,14 @@ def value_of(table: str, cell: Cell, cells: Mapping[str, Any], names: Names, top
 
 def look_up(cells: Mapping[str, Any], cell: Cell) -> object:
     """Return the cell of theirs, or several as one name; None if there is none, or one is empty."""
-    found = [_at(cells, source) for source in cell.sources]
+    found = [cell_at(cells, source) for source in cell.sources]
     if len(found) == 1:
         return found[0]
     return None if None in found or "" in found else "/".join(map(_as_text, found))
 
 
-def _at(cells: Mapping[str, Any], source: str) -> object:
+def cell_at(cells: Mapping[str, Any], source: str) -> object:
+    """Return the cell of a name, which may look into objects; None if there is none."""
     if source in cells:
         return cells[source]
     found: object = cells
@@ -198,6 +199,8 @@ def _check_domain(table: str, cell: Cell, value: object) -> None:
 
 
 def _as_text(raw: object) -> str:
+    if isinstance(raw, bytes):  # Parquet has keys so that nobody called texts
+        raw = raw.decode(errors="surrogateescape")
     text = str(raw).lower() if isinstance(raw, bool) else str(raw)
     if is_broken(text):
         raise CellError(f"{quoted(text)} is not UTF-8")

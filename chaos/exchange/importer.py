@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.exchange.cells import CellError, look_up, value_of
-from chaos.exchange.mapping import EFFECTIVE, HistoryMapping, TableMapping
+from chaos.exchange.cells import CellError, cell_at, look_up, value_of
+from chaos.exchange.mapping import EFFECTIVE, HistoryMapping, TableMapping, word_of
 from chaos.exchange.quoting import LINE_CHARS_MAX, cut
 from chaos.exchange.sources import SourceRow, find_files, rows_of
 from chaos.exchange.tables import Row, RunWriter
@@ -78,8 +78,10 @@ def import_history(
     """
     bad = BadRows(skip=skip_bad)
     with RunWriter(out, mapping.run_id) as run:
-        for table in mapping.tables:
-            for file in find_files(source, kind, table.files):
+        # All are looked up before anything is written: RUN may lie below SOURCE.
+        found = [(table, find_files(source, kind, table.files)) for table in mapping.tables]
+        for table, files in found:
+            for file in files:
                 _import_file(run, table, file, kind, bad, progress)
         bad.refuse()
         if mapping.drained:
@@ -135,8 +137,8 @@ def _absent(table: TableMapping, row: SourceRow) -> str:
 
 def _is_wanted(table: TableMapping, row: SourceRow) -> bool:
     for name, words in table.only.items():
-        value = row.cells.get(name)
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        value = cell_at(row.cells, name)
+        text = "" if value is None else word_of(value)
         if text not in words:
             return False
     return True

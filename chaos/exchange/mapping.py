@@ -221,7 +221,7 @@ class _Reader:
         lists = {
             name: value if isinstance(value, list) else [value] for name, value in told.items()
         }
-        return {name: [_word(one) for one in values] for name, values in lists.items()}
+        return {name: [word_of(one) for one in values] for name, values in lists.items()}
 
     def _required(self, name: str, given: set[str], number: int) -> None:
         made = {"run_id", "op_id", "idx"}
@@ -289,8 +289,8 @@ class _Reader:
                 said = f"{column} cannot be {ours}; it is one of {', '.join(known)}"
                 self.wrong(said, ours, number)
             for word in theirs if isinstance(theirs, list) else [theirs]:
-                if found.setdefault(_word(word), ours) != ours:
-                    self.wrong(f"{word!r} is both {found[_word(word)]} and {ours}", ours, number)
+                if found.setdefault(word_of(word), ours) != ours:
+                    self.wrong(f"{word!r} is both {found[word_of(word)]} and {ours}", ours, number)
         return found
 
 
@@ -302,5 +302,6 @@ def is_time(column: Column) -> bool:
 _TIMES: Final = frozenset({"t", "t0", "t1", "node_mono_ns"})
 
 
-def _word(value: object) -> str:
+def word_of(value: object) -> str:
+    """Return a cell, or what a mapping says of one, as the words of mappings have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

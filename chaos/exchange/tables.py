@@ -132,7 +132,8 @@ class RunWriter:
     """
 
     def __init__(self, out: Path, run_id: str) -> None:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        is_taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+        if is_taken or out.name in {"", ".."}:  # nothing can be made beside ., .. and /
             raise FileExistsError(f"{out} is there already: name another directory, or remove it")
         self.run_id = run_id or out.resolve().name
         self.names, self.queues = Names(), Queues()

@@ -429,3 +429,83 @@ def test_help_names_the_page_of_imports(capsys):
     said = capsys.readouterr().out
     assert "docs/import.md" in said
     assert "docs/checking.md" not in said
+
+
+NESTED = """
+words = ["msg_key"]
+drained = true
+[[table]]
+name = "sends"
+only = { "meta.event" = "send", "error.code" = ["", 0] }
+[table.columns]
+msg_key = "key"
+topic = "topic"
+t_inv = "at"
+t_cmp = "end"
+outcome = "said"
+queue_id = "meta.queue"
+queue_offset = "offset"
+[[table]]
+name = "deliveries"
+only = { "meta.event" = "read" }
+[table.columns]
+msg_key = "key"
+topic = "topic"
+t_recv = "at"
+grp = "group"
+queue_id = "meta.queue"
+queue_offset = "offset"
+"""
+
+
+def test_rows_are_chosen_by_what_lies_in_objects(tmp_path):
+    """They were all left out without a word: no column was called so."""
+    place = {"key": "a", "topic": "t", "offset": 0}
+    rows = [
+        place | {"meta": {"event": "send", "queue": 0}, "at": 1, "end": 2, "said": "ok",
+                 "error": None},
+        place | {"meta": {"event": "read", "queue": 0}, "at": 3, "group": "g"},
+        place | {"meta": {"event": "send", "queue": 0}, "at": 4, "end": 5, "said": "ok",
+                 "error": {"code": 9}},
+    ]  # fmt: skip
+    file = tmp_path / "h.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = import_history(file, "jsonl", parse_mapping(NESTED, "m"), tmp_path / "run",
+                          skip_bad=False, progress=lambda _line: None)  # fmt: skip
+    assert (made.rows["sends"], made.rows["deliveries"]) == (1, 1)
+    assert check_history(load_history(tmp_path / "run")).verdict == "valid"
+
+
+def test_keys_of_parquet_may_be_bytes(tmp_path):
+    raw = [row | {"key": row["key"].encode()} for row in READS]
+    for name, rows in (("sends", SENDS), ("reads", raw)):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    import_history(tmp_path, "parquet", parse_mapping(MAPPING, "m"), tmp_path / "run",
+                   skip_bad=False, progress=lambda _line: None)  # fmt: skip
+    assert check_history(load_history(tmp_path / "run")).verdict == "valid"
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_place_beside_which_nothing_can_be_made_is_refused(out, tmp_path, monkeypatch, capsys):
+    for name, rows in (("sends", SENDS), ("reads", READS)):
+        (tmp_path / f"{name}.csv").write_text(csv_of(rows))
+    (tmp_path / "mapping.toml").write_text(MAPPING)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    command = ["import", "--from", "csv", "..", "--mapping", "../mapping.toml", "--out", out]
+    assert run(command) == 2
+    assert f"{out} is there already" in capsys.readouterr().err
+
+
+def test_run_below_its_source_is_not_read_itself(tmp_path, monkeypatch):
+    """Its pieces are Parquet, too; those of one table were read for the next."""
+    monkeypatch.setattr(tables, "ROWS_AT_ONCE", 1)
+    rows = [row | {"what": "send"} for row in SENDS] + [row | {"what": "read"} for row in READS]
+    names = sorted({name for row in rows for name in row})
+    table = pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
+    pq.write_table(table, tmp_path / "all.parquet")
+    chosen = MAPPING.replace('files = "sends*"', 'only = { what = "send" }')
+    chosen = chosen.replace('files = "reads*"', 'only = { what = "read" }')
+    made = import_history(tmp_path, "parquet", parse_mapping(chosen, "m"), tmp_path / "run",
+                          skip_bad=False, progress=lambda _line: None)  # fmt: skip
+    assert (made.rows["sends"], made.rows["deliveries"]) == (4, 3)
