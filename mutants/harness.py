@@ -262,6 +262,12 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="export-forgets-problems",
+        breaks="What was wrong with a record stays behind: its export proves what it does not.",
+        source="docs/import.md: what goes out comes in with the same verdict.",
+        plant=patch("chaos.exchange.export:_queues", ("if history.problems:", "if False:")),
+    ),
+    Mutant(
         name="import-forgets-skipped-rows",
         breaks="Rows of a history that nobody understood are left out, and the verdict is valid.",
         source="The mistake that --skip-bad invites.",

@@ -36,13 +36,18 @@ def find_lost(history: History) -> Result:
     if not history.groups:
         return undecided("A1", "no group consumed anything")
     found = _sorted_loss(history)
-    silent = history.modes.keys() - history.groups.keys() - {d["grp"] for d in history.deliveries}
+    silent = silent_groups(history)
     if found.verdict == VALID and silent:
         names = ", ".join(sorted(silent))
         return undecided(
             "A1", f"nothing tells what {names} consumed, which run.json names in modes"
         )
     return found
+
+
+def silent_groups(history: History) -> set[str]:
+    """Return the groups that run.json names in modes and of which nothing tells what they got."""
+    return history.modes.keys() - history.groups.keys() - {d["grp"] for d in history.deliveries}
 
 
 def _sorted_loss(history: History) -> Result:

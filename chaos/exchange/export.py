@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.checker.messages import refused
+from chaos.checker.messages import refused, silent_groups
 from chaos.checker.model import History, Row, is_copy
 from chaos.checker.sends import WAITS
 from chaos.exchange.besides import CONTRACT, operations_besides
 from chaos.exchange.edn import Keyword, write_form
-from chaos.exchange.jepsen import CLOCKS, COVERAGE, PROMISED, QUEUES, TAGS
+from chaos.exchange.jepsen import CLOCKS, COVERAGE, MODES, PROBLEMS, PROMISED, QUEUES, TAGS
 
 FORMATS: Final = ("jepsen-edn", "elle")
 _TYPE, _F, _VALUE, _PROCESS, _TIME, _INDEX = map(
@@ -81,7 +81,7 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
     refuse_target(out, force=force)
     steps, left_out = (_kafka if form == "jepsen-edn" else _elle)(history)
     is_ours = form == "jepsen-edn"
-    last = [_queues(history)] if is_ours and history.drain else []
+    last = [_queues(history)] if is_ours else []
     # Times that a clock tolerance moved may lie before the start: there is none below zero.
     start = min([0, *(step.begun for step in steps)])
     besides = _besides(history, start) if is_ours else iter(())
@@ -214,6 +214,10 @@ def _queues(history: History) -> dict[object, object]:
         info[Keyword(COVERAGE)] = history.coverage
     kept = {name: history.contract[name] for name in CONTRACT if name in history.contract}
     info[Keyword(PROMISED)] = kept
+    if silent := silent_groups(history):
+        info[Keyword(MODES)] = {group: history.modes[group] for group in sorted(silent)}
+    if history.problems:
+        info[Keyword(PROBLEMS)] = list(history.problems)
     return info | {Keyword(CLOCKS): history.clock_tolerance_ns}
 
 

@@ -30,6 +30,8 @@ TAGS: Final = "subscriptions"
 """By which tags groups subscribe, as run.json has it."""
 COVERAGE, PROMISED = "coverage", "contract"
 """How many faults had to take effect, and what was promised, as run.json has it."""
+MODES, PROBLEMS = "modes", "problems"
+"""Groups of which nothing else tells, and what was wrong with the record: nothing is proved."""
 _MICRO: Final = frozenset({"send", "poll"})
 _SENDS: Final = frozenset({"send", "poll", "txn"})
 _HOLDS: Final = frozenset({"assign", "subscribe", "crash"})
@@ -139,6 +141,7 @@ class JepsenRows:
         """By how much clocks may differ, as our own export says it."""
         self.about: dict[str, dict[str, Any]] = {}
         """What else of run.json our own export says."""
+        self.problems: list[str] = []
         self._drain_told = False
         self.ignored: Counter[str] = Counter()
 
@@ -326,8 +329,12 @@ class JepsenRows:
             )
         if not _are_tags(tags):
             raise OperationError(f":{TAGS} is {quoted(tags)}; write {{group {{topic [tag ...]}}}}")
+        problems = op.about.get(PROBLEMS, [])
+        if not isinstance(problems, list) or not all(isinstance(one, str) for one in problems):
+            raise OperationError(f":{PROBLEMS} is {quoted(problems)}; write a list of texts")
         self._drain_told, self.tolerance_ns, self.subscriptions = True, tolerance, tags
-        for name in (COVERAGE, PROMISED):
+        self.problems += problems
+        for name in (COVERAGE, PROMISED, MODES):
             if isinstance(found := op.about.get(name), dict):
                 self.about[name] = {str(key): value for key, value in found.items()}
         for grp, key, low, end, drained in told:

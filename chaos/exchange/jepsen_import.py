@@ -56,7 +56,7 @@ def import_jepsen(
         about = said | rows.about | dict(mapping.run)
         if tolerance := mapping.tolerance_ns or rows.tolerance_ns:
             about[TOLERANCE] = tolerance
-        problems = tuple(bad.problems())
+        problems = (*bad.problems(), *rows.problems)
         run.finish(about | {"problems": list(problems)})
         return Imported(rows=run.rows(), skipped=bad.by_file.total(), problems=problems)
 

@@ -17,6 +17,8 @@ from chaos.exchange.mapping import HistoryMapping, parse_mapping
 from chaos.exchange.sources import SourceError
 from chaos.load import load_history
 from cli.main import run
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.spark.clocks import all_within, declared
 from tests.spark.kinds import every_kind
 from tests.spark.minimal import VIOLATIONS, write_minimal
@@ -191,6 +193,8 @@ def test_what_a_workload_does_not_say_is_named(ops, said, tmp_path):
         (":value {} :clock-tolerance-ns :much", ":clock-tolerance-ns is 'much'"),
         (":value {} :clock-tolerance-ns -1", ":clock-tolerance-ns is -1"),
         (":value {} :subscriptions 7", ":subscriptions is 7"),
+        (":value {} :problems 7", ":problems is 7"),
+        (":value {} :problems [7]", ":problems is [7]"),
     ],
 )
 def test_end_of_a_wrong_shape_is_named_and_ends_the_import_with_two(
@@ -256,6 +260,34 @@ def test_sound_run_goes_out_and_comes_in_valid(spoil, tmp_path):
     )
     for name in names:  # a half message is neither stored nor refused
         assert ours.counts[name] == theirs.counts[name]
+
+
+def named_and_silent(run, messages):
+    run.run["modes"] = {"quiet": "concurrent"}
+
+
+def with_a_problem(run, messages):
+    run.run["problems"] = ["the proxy of n1 ended"]
+
+
+def never_drained(run, messages):
+    VIOLATIONS["lost"][2](run, messages)
+    run.drained = False
+    run.tables["acks"].clear()  # nor does anybody say that the group went past it
+
+
+@pytest.mark.parametrize("spoil", [named_and_silent, with_a_problem, never_drained])
+def test_what_leaves_nothing_proved_goes_out_and_comes_in(spoil, tmp_path):
+    """The record of a run that was interrupted, or was damaged, came in VALID."""
+    ours, theirs = round_trip(tmp_path, spoil)
+    assert (ours.verdict, theirs.verdict) == ("unknown", "unknown")
+    assert told(theirs) == told(ours)
+
+
+def test_export_that_forgets_what_was_wrong_would_be_seen(tmp_path):
+    with planted(HARNESS_BUGS["export-forgets-problems"]):
+        ours, theirs = round_trip(tmp_path, with_a_problem)
+    assert (ours.verdict, theirs.verdict) == ("unknown", "valid")
 
 
 SAID = (
