@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from chaos.checker.effects import service_gap
@@ -21,6 +22,8 @@ from chaos.checker.effects import service_gap
 NS: Final = 1e9
 ROWS_MAX: Final = 30_000_000  # above this a table's plot is left out, not the page
 QUEUES_SHOWN: Final = 16
+STEPS_MAX: Final = 20_000
+"""Points of a line: a history of months has no point for each second."""
 
 Series = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -89,8 +92,8 @@ def load_run(path: Path) -> RunData:
     data.spark = _json(path / "verdict" / "results.json", data.notes)
     data.inprocess = _json(path / "verdict" / "inprocess.json", [])
     data.combined = _json(path / "verdict" / "judgement.json", [])
-    sends = _table(path, "sends", data, "t_inv t_cmp outcome topic queue_id msg_key")
-    probes = _table(path, "raft_probe", data, "node t0 t1 ok role term commit group")
+    sends = _timed(path, "sends", data, "t_inv t_cmp outcome topic queue_id msg_key")
+    probes = _timed(path, "raft_probe", data, "t0 t1 node ok role term commit group")
     zero = _zero(data.run, sends, probes)
     if sends is not None and sends.num_rows:
         data.sends = _send_series(sends, zero)
@@ -147,6 +150,12 @@ def _table(path: Path, name: str, data: RunData, columns: str) -> pa.Table | Non
     return table
 
 
+def _timed(path: Path, name: str, data: RunData, columns: str) -> pa.Table | None:
+    """Return the rows of a table that have a time, in the first of its columns."""
+    table, (time, *_) = _table(path, name, data, columns), columns.split()
+    return None if table is None else table.filter(pc.is_valid(table[time]))
+
+
 def _floats(table: pa.Table, column: str) -> Floats:
     # Not safe: a clock that has run for 104 days exceeds what a float holds to the nanosecond.
     values = table[column].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -187,7 +196,7 @@ def _send_series(sends: pa.Table, zero: float) -> Series:
 
 def _unseen(path: Path, data: RunData, sends: pa.Table, zero: float) -> Series:
     """Return, per queue, how many acknowledged messages no consumer has had yet, over time."""
-    got = _table(path, "deliveries", data, "msg_key t_recv auditor")
+    got = _timed(path, "deliveries", data, "t_recv msg_key auditor")
     if got is None or not got.num_rows:
         return {}
     audited = np.asarray(got["auditor"].cast(pa.bool_()).fill_null(fill_value=False).to_pylist())
@@ -204,7 +213,8 @@ def _unseen(path: Path, data: RunData, sends: pa.Table, zero: float) -> Series:
     seen = np.where(known, first_seen[at] if len(distinct) else np.inf, np.inf)
     queue = _strings(sends, "topic")[ok] + "/" + _strings(sends, "queue_id")[ok]
     acked = data.sends["end"][ok]
-    steps = np.arange(0.0, max(acked.max(initial=0), seen_at.max(initial=0)) + 1.0, 0.25)
+    end = max(acked.max(initial=0), seen_at.max(initial=0)) + 1.0
+    steps = np.arange(0.0, end, max(0.25, end / STEPS_MAX))
     lines = {}
     for name in sorted(set(queue))[:QUEUES_SHOWN]:
         mine = queue == name

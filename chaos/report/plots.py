@@ -15,7 +15,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chaos.report.data import FaultRow, RunData
+from chaos.report.data import STEPS_MAX, FaultRow, RunData
 
 INK: Final = "#010203"
 GRID: Final = "#040506"
@@ -41,6 +41,7 @@ CYCLE: Final = (
 WIDTH_IN: Final = 10.0
 _STYLE: Final = {
     "svg.fonttype": "none",
+    "text.parse_math": False,
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,
@@ -63,7 +64,8 @@ def draw_plots(data: RunData) -> list[tuple[str, str, str]]:
     plots: list[tuple[str, str, Callable[[RunData, Axes], None], float, bool]] = [
         (
             "Send latency",
-            "Acknowledged sends by the second they ended in: median and 99th percentile.",
+            "Acknowledged sends by the second they ended in, of long runs by several: median and "
+            "99th percentile.",
             _latency, 3.0, bool(data.sends),
         ),
         (
@@ -135,13 +137,25 @@ def _name(fault: FaultRow) -> str:
     return f"{fault.fault_id}{kind} {fault.targets}"
 
 
+def _bin_s(seconds: float) -> int:
+    """Return how many seconds a point stands for."""
+    return 1 + int(seconds / STEPS_MAX)
+
+
+def _shown(name: str) -> str:
+    """Return a name as a legend shows it: one that begins with a line is none to it."""
+    return f" {name}" if name.startswith("_") else name
+
+
 def _legend(axes: Axes) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
 
 def _latency(data: RunData, axes: Axes) -> None:
     ok = data.sends["outcome"] == "ok"
-    second = np.floor(data.sends["end"][ok]).astype(int)
+    ended = data.sends["end"][ok]
+    width = _bin_s(float(np.ptp(ended))) if len(ended) else 1
+    second = np.floor(ended / width).astype(int)
     latency = data.sends["latency"][ok] * 1000
     order = np.argsort(second, kind="stable")
     seconds, starts = np.unique(second[order], return_index=True)
@@ -152,19 +166,20 @@ def _latency(data: RunData, axes: Axes) -> None:
         line = np.full(len(every), np.nan)
         for at, group in zip(seconds, groups, strict=True):
             line[at - seconds[0]] = np.percentile(group, quantile)
-        axes.plot(every + 0.5, line, label=label, lw=1.6, marker=".", ms=4)
+        axes.plot((every + 0.5) * width, line, label=label, lw=1.6, marker=".", ms=4)
     axes.set_yscale("log")
     axes.set_ylabel("ms")
     _legend(axes)
 
 
 def _rate(data: RunData, axes: Axes) -> None:
-    edges = np.arange(0, int(data.duration) + 2)
+    width = _bin_s(data.duration)
+    edges = np.arange(0, int(data.duration) + 2 * width, width)
     for outcome, colour in COLOURS.items():
         times = data.sends["end"][data.sends["outcome"] == outcome]
         counts, _ = np.histogram(times, bins=edges)
         if counts.any() or outcome == "ok":
-            axes.step(edges[:-1], counts, where="post", color=colour, label=outcome, lw=1.5)
+            axes.step(edges[:-1], counts / width, where="post", color=colour, label=outcome, lw=1.5)
     axes.set_ylabel("per second")
     axes.set_ylim(bottom=0)
     _legend(axes)
@@ -172,7 +187,7 @@ def _rate(data: RunData, axes: Axes) -> None:
 
 def _unseen(data: RunData, axes: Axes) -> None:
     for name, line in data.unseen["queues"].items():
-        axes.plot(data.unseen["t"], line, label=name, lw=1.3)
+        axes.plot(data.unseen["t"], line, label=_shown(name), lw=1.3)
     axes.set_ylabel("messages")
     axes.set_ylim(bottom=0)
     _legend(axes)
@@ -220,7 +235,7 @@ def _stretches(probe: dict[str, Any], duration: float) -> list[tuple[float, floa
 
 def _commit(data: RunData, axes: Axes) -> None:
     for name, probe in data.probes.items():
-        axes.plot(probe["t"], probe["commit"], label=name, lw=1.4)
+        axes.plot(probe["t"], probe["commit"], label=_shown(name), lw=1.4)
     axes.set_ylabel("entries")
     axes.set_ylim(bottom=0)
     _legend(axes)

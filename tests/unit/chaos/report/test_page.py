@@ -1,5 +1,6 @@
 """The report page: what it shows, and that missing parts are left out."""
 
+import html
 import json
 import re
 
@@ -7,7 +8,7 @@ import pytest
 
 from chaos.checker.compose import CHECKS
 from chaos.load import load_history
-from chaos.report.data import load_run
+from chaos.report.data import STEPS_MAX, load_run
 from chaos.report.page import write_report
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
@@ -208,3 +209,34 @@ def test_the_page_shows_which_kinds_of_faults_were_covered(tmp_path):
         ["eio", "0", "0", "0", "2", "too few"],
         ["kill", "1", "1", "1", "1", ""],
     ]
+
+
+@pytest.mark.parametrize("topic", ["a$\\nosuch$b", "_hidden", "a$x^$<b>"])
+def test_names_are_shown_as_they_are(topic, tmp_path):
+    """Dollars are no formulas, a line in front hides nothing, and nothing is HTML."""
+    run = HistoryBuilder(topic=topic)
+    run.deliver(run.send())
+    page = write_report(run.write(tmp_path / "run")).read_text()
+    assert html.escape(f"{topic}/", quote=False) in page
+
+
+def test_a_history_of_years_has_a_page_of_its_own_size(tmp_path):
+    """One send without a time was taken for 1970: each second since had a point, 50 GiB of them."""
+    run = HistoryBuilder()
+    run.clock = 0
+    run.deliver(run.send())
+    run.clock = 1_700_000_000 * SECOND
+    run.deliver(run.send())
+    path = run.write(tmp_path / "run")
+    assert len(load_run(path).unseen["t"]) <= STEPS_MAX + 1
+    assert write_report(path).stat().st_size < 8 << 20
+
+
+def test_rows_without_a_time_are_left_out(tmp_path):
+    run = HistoryBuilder()
+    run.deliver(run.send())
+    run.send().send["t_inv"] = None
+    run.deliver(run.send()).update(t_recv=None)
+    data = load_run(run.write(tmp_path / "run"))
+    assert len(data.sends["start"]) == 2
+    assert data.unseen["t"][-1] < 2
