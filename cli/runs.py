@@ -11,12 +11,15 @@ import contextlib
 from argparse import ArgumentTypeError
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from chaos.hints import program
 from chaos.needs import missing, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 PANEL = "Faults and proof"
 EXITS = (
@@ -310,12 +313,22 @@ def chaos(context: typer.Context) -> None:
         from spark.stream.watch import main as watch
 
         raise typer.Exit(watch(context.args[1:]))
+    for bug in _planted(context.args):
+        _refuse_unknown_bug(bug)
     is_judged = bool(context.args) and context.args[0] in {"run", "replay"}
     is_watched = any(word.startswith(("--watch", "--stop-on")) for word in context.args)
     _need_for_a_run(spark=is_judged and ("--no-spark" not in context.args or is_watched))
     from chaos.__main__ import main
 
     raise typer.Exit(main(context.args))
+
+
+def _planted(words: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the bugs that the words of a command plant."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--break":
+            yield value if equals else following
 
 
 def bench(context: typer.Context) -> None:

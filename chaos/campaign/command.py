@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from chaos.campaign.directory import Directory, WrongDirectory
+from chaos.campaign.directory import Directory, WrongDirectory, refuse_foreign
 from chaos.campaign.junit import junit
 from chaos.campaign.outcome import Outcome, worst_code
 from chaos.campaign.page import About, render
@@ -55,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console(highlight=False, markup=False, emoji=False)
     root = options.out or Path("runs") / f"campaign-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
+        refuse_foreign(root)
         with Directory(root) as directory:
             settings = settle(directory, options)
             return asyncio.run(_go(directory, settings, options, console))

@@ -28,6 +28,8 @@ from ledgermq.runtime.errors import FatalError
 
 KEPT: Final = ("run.json", "verdict", "report")
 """What stays of a run whose history has gone; the report of a valid one goes as well."""
+OWN: Final = frozenset({"outcomes", "runs", "logs", "lock", "campaign.json.tmp"})
+"""What a campaign may have left that was killed before it had said what it is."""
 SAID_BYTES: Final = 4_000
 JSON_FILES: Final = {
     "run": "run.json",
@@ -39,6 +41,18 @@ JSON_FILES: Final = {
 
 class WrongDirectory(Exception):  # noqa: N818 - it says what is the matter
     """The directory cannot be used for this campaign; the message says why and what to do."""
+
+
+def refuse_foreign(root: Path) -> None:
+    """See that nothing but a campaign is there: pages and tables are put over what has their name.
+
+    Errors: `WrongDirectory`.
+    """
+    with contextlib.suppress(OSError):  # `Directory` says what is the matter
+        names = {path.name for path in root.iterdir()}
+        if "campaign.json" not in names and names - OWN:
+            what = f"{root} has {min(names - OWN)} and is no campaign"
+            raise WrongDirectory(f"{what}; name another --out")
 
 
 class Directory:

@@ -164,7 +164,8 @@ def by_cause(outcomes: Iterable[Outcome]) -> list[Cause]:
             first = Cause(check=finding.check, cause=finding.cause, runs=[])
             first.summary = finding.summary
             cause = found.setdefault(finding.cause, first)
-            cause.runs.append(one)
+            if cause.runs[-1:] != [one]:  # several of its findings may have one cause
+                cause.runs.append(one)
             cause.count += finding.count
     order = [*_WORST, VALID]
     return sorted(
@@ -175,14 +176,17 @@ def by_cause(outcomes: Iterable[Outcome]) -> list[Cause]:
 
 def _findings(files: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     kinds = {str(row["fault_id"]): str(row["kind"]) for row in rows}
-    seen: set[str] = set()
+    worst: dict[str, Mapping[str, Any]] = {}
     for checker in ("inprocess", "results"):
         for check, found in ((files.get(checker) or {}).get("checks") or {}).items():
             told = found["verdict"] in {INVALID, UNKNOWN}
-            if check in seen or not (told or (check in BEYOND and found["count"])):
+            known = worst.get(check)
+            if not (told or (check in BEYOND and found["count"])):
                 continue
-            seen.add(check)
-            yield _finding(check, found, kinds)
+            if known is None or (found["verdict"] == INVALID != known["verdict"]):
+                worst[check] = found
+    for check, found in worst.items():
+        yield _finding(check, found, kinds)
     for reason in (files.get("judgement") or {}).get("reasons", ()):
         if not re.match(r"(Spark: )?A\d+\b", reason):
             yield Finding(check="", cause=_plain(reason), summary=reason)

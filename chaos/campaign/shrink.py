@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from chaos.campaign.directory import Directory, WrongDirectory, read_run
+from chaos.campaign.directory import Directory, WrongDirectory, read_run, refuse_foreign
 from chaos.campaign.minimal import fault_names, search
 from chaos.campaign.outcome import Outcome
 from chaos.campaign.plan import Job, Settings
@@ -171,6 +171,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         target = Target(run)
         text_of(target.scenario, "")  # better said before the first run
+        refuse_foreign(root)
         with Directory(root) as directory:
             _begin(directory, run)
             return asyncio.run(_go(directory, target, options, console))
@@ -232,6 +233,7 @@ def _tell(
     if not is_over:
         console.print("the time is over, the search is not; the same command goes on")
     bug = f" --break {target.mutant}" if target.mutant else ""
+    bug += "" if target.backend == "local" else f" --backend {target.backend}"
     command = f"{program()} chaos run {path} --seed {target.seed}{bug} --no-spark"
     console.print(Text(f"  {command}"), soft_wrap=True)
     return 0 if is_over else EXIT_TIME

@@ -117,6 +117,8 @@ def test_a_broker_starts_from_settings_alone(monkeypatch: pytest.MonkeyPatch) ->
         (["demo", "--backend", "moon"], 254, "moon"),
         (["demo", "--no-such-option"], 254, "--no-such-option"),
         (["demo", "--break", "no-such-bug"], 254, "ack-before-quorum"),
+        (["chaos", "campaign", "--break", "no-such-bug"], 254, "ack-before-quorum"),
+        (["chaos", "run", "demo", "--no-spark", "--break=no-such-bug"], 254, "ack-before-quorum"),
         (["check", "no/such/run"], 254, "no/such/run is not a directory"),
         (["fuzz", "--frames", "many"], 2, "'--frames'"),
     ],

@@ -11,8 +11,9 @@ import pytest
 from chaos.campaign import keep as keep_module
 from chaos.campaign import outcome as outcome_module
 from chaos.campaign import plan as plan_module
+from chaos.campaign import shrink
 from chaos.campaign.command import parse, settle
-from chaos.campaign.directory import Directory, WrongDirectory
+from chaos.campaign.directory import Directory, WrongDirectory, refuse_foreign
 from chaos.campaign.junit import junit
 from chaos.campaign.outcome import (
     Finding,
@@ -33,6 +34,7 @@ from chaos.campaign.plan import (
     seconds_left,
     total,
 )
+from cli.main import run
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.architecture.tree import ROOT
@@ -170,6 +172,22 @@ def test_an_invalid_run_says_what_was_found_where_and_during_what():
     ]
 
 
+def test_what_one_checker_does_not_know_and_the_other_found_is_found():
+    unsure = LOST | {"verdict": "unknown", "summary": "no queue was drained"}
+    found = made(1, {"inprocess": verdict_file(A1=unsure), "results": verdict_file(A1=LOST)})
+    assert (found.shown, found.findings[0].count) == ({"A1"}, 31)
+    found = made(1, {"inprocess": verdict_file(A1=LOST), "results": verdict_file(A1=unsure)})
+    assert found.shown == {"A1"}
+
+
+def test_a_run_counts_once_for_a_cause_that_it_has_twice():
+    reasons = ["fault 1-kill had no effect", "fault 2-kill had no effect"]
+    one = made(2, {"inprocess": verdict_file(), "judgement": {"reasons": reasons}})
+    (cause,) = by_cause([one, over(1)])
+    assert [run.job.number for run in cause.runs] == [0]
+    assert "(1 run)" in render([one], About(title="", program=""))
+
+
 def test_unknown_runs_with_other_numbers_have_one_cause():
     def short(number: int) -> Outcome:
         summary = f"too few effective faults: kill: {number} of 3"
@@ -279,6 +297,25 @@ def test_a_campaign_is_gone_on_with_only_as_what_it_is(tmp_path: Path):
         for other in ({"scenario": ["demo"]}, {"seeds": Seeds(1, 5)}, {"rate": 60.0}):
             with pytest.raises(WrongDirectory, match="other settings"):
                 settle(directory, asked(**other))
+
+
+@pytest.mark.parametrize("words", [["campaign"], ["shrink", "RUN"]])
+def test_what_is_there_and_no_campaign_is_left_alone(words, tmp_path: Path, capsys, monkeypatch):
+    """A page of somebody else was overwritten."""
+    monkeypatch.setattr(shrink, "Target", lambda _run: SimpleNamespace(scenario=None))
+    monkeypatch.setattr(shrink, "text_of", lambda *_args: "")
+    (tmp_path / "index.html").write_text("mine")
+    assert run(["chaos", *words, "--out", str(tmp_path)]) == 254
+    assert "has index.html and is no campaign" in capsys.readouterr().out.replace("\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_a_campaign_that_was_killed_as_it_began_is_begun_again(tmp_path: Path):
+    with Directory(tmp_path / "c"):
+        pass
+    (tmp_path / "c" / "campaign.json.tmp").touch()
+    refuse_foreign(tmp_path / "c")
+    refuse_foreign(tmp_path / "nowhere")
 
 
 def test_what_is_over_is_read_back_and_what_is_torn_is_told(tmp_path: Path):
