@@ -42,7 +42,10 @@ class Polite:
         self._delays_ms: list[float] = []
         self._late_ms = 0.0
         self.slow: list[tuple[float, float]] = []
-        """(delay of an answer, how late the own timer was while it was waited for)."""
+        """(delay of an answer, how late the own timer was while it was waited for).
+
+        The report has those that were slowest of their own.
+        """
         self.errors: list[str] = []
         self.acknowledged: dict[str, int] = {}
         self.received: dict[str, int] = {}
@@ -95,7 +98,7 @@ class Polite:
             "p50_ms": round(ordered[len(ordered) // 2], 2),
             "p99_ms": round(ordered[len(ordered) * 99 // 100], 2),
             "max_ms": round(ordered[-1], 1),
-            "slow": self.slow[:100],
+            "slow": sorted(self.slow, key=lambda one: one[1] - one[0])[:100],
             "errors": self.errors[:100],
             "error_count": len(self.errors),
             "undelivered": len(set(self.acknowledged) - set(self.received)),

@@ -28,6 +28,7 @@ from chaos.fuzz.requests import AT_BROKERS, AT_NAME_SERVERS
 from chaos.fuzz.storm import Ledger, Storm, Tally
 from chaos.nemesis.wait import until
 from chaos.net.wire import RAFT_STATUS, StatusConnection
+from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import SystemClock
 
@@ -229,7 +230,10 @@ class FuzzRun:
 
     async def _read_back(self) -> None:
         self._outcome.problems += self._ledger.contradictions[:10]
-        count, problems = await read_back(self._leader_addr, self._ledger)
+        try:
+            count, problems = await read_back(self._leader_addr, self._ledger)
+        except (OSError, EOFError, TimeoutError, RemotingError) as error:  # it is dead, or hangs
+            count, problems = 0, [f"nothing can be read back: {type(error).__name__} {error}"]
         self._outcome.figures["read_back"] = count
         self._outcome.problems += problems
 

@@ -1,13 +1,17 @@
 """What the fuzzer sends, what it reads, and what it takes for a finding."""
 
+import asyncio
 import random
+import socket
 
 import pytest
 
 from chaos.fuzz import storm
 from chaos.fuzz.frames import binary, draw, json_frame, spoil
+from chaos.fuzz.polite import Polite
 from chaos.fuzz.processes import bad_lines
 from chaos.fuzz.requests import AT_BROKERS, AT_NAME_SERVERS
+from chaos.fuzz.run import FuzzOptions, FuzzRun
 from chaos.fuzz.storm import Ledger, Storm, Tally, _elements, _response, _waits
 from chaos.net.wire import FrameSplitter
 from ledgermq.remoting.protocol.codes import RequestCode
@@ -127,3 +131,20 @@ def test_traces_and_fatal_ends_are_bad_lines_and_refusals_are_not(tmp_path):
     log.write_text("WARNING event=bad_request code=3\nTraceback (most recent call last):\n"
                    "CRITICAL event=fatal exit_code=3\n")  # fmt: skip
     assert [line.split(":")[1] for line in bad_lines({"n0": log})] == ["2", "3"]
+
+
+def test_a_leader_that_is_gone_at_the_end_is_a_finding(tmp_path, monkeypatch):
+    """The run ended with a traceback, as if nothing could have been started."""
+    made = FuzzRun(FuzzOptions(run=tmp_path, seconds=1, frames=1), print)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(made, "_leader_addr", free.getsockname)
+        asyncio.run(made._read_back())
+    (problem,) = made._outcome.problems
+    assert problem.startswith("nothing can be read back: ConnectionRefusedError")
+
+
+def test_the_longest_wait_is_reported_however_many_were_slow():
+    polite = Polite()
+    polite.slow = [(101.0, 0.0)] * 200 + [(900.0, 850.0), (400.0, 10.0)]
+    assert polite.report()["slow"][:2] == [(400.0, 10.0), (101.0, 0.0)]
