@@ -151,7 +151,7 @@ def raft_events(
         typer.Option("--kind", help="Only kinds that contain this, as vote or become."),
     ] = None,
     last: Annotated[
-        int, typer.Option("--last", min=0, help="Only the last so many; 0 for all.")
+        int, typer.Option("--last", min=0, help="Only the last so many of now; 0: all.")
     ] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -170,6 +170,7 @@ def raft_events(
     if not directories:
         raise typer.Exit(_no_events(path))
     seen: dict[Path, int] = {}
+    most = last  # of what is there now; all that comes is shown
     while True:
         for directory in directories:
             rows = read_events(directory)
@@ -177,9 +178,10 @@ def raft_events(
             if news:
                 seen[directory] = news[-1]["seq"]
             shown = [row for row in news if kind is None or kind in row["kind"]]
-            _print_events(shown[-last:] if last and not follow else shown, as_json=as_json)
+            _print_events(shown[-most:] if most else shown, as_json=as_json)
         if not follow:
             return
+        most = 0
         time.sleep(FOLLOW_S)  # noqa: TID251  # a tool in the foreground, no part of a server
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -136,8 +137,10 @@ def write_parquet(messages: Dump, path: Path) -> None:
                 writer.write_table(pa.Table.from_pylist(rows, schema))
         part.rename(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise FatalError(f"{path} cannot be written: {error}", EXIT_BAD_INPUT) from error
+    finally:
+        with contextlib.suppress(OSError):  # renamed, or never made
+            part.unlink()
 
 
 def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:

@@ -1,6 +1,7 @@
 """What the raft commands make of answers and of event files."""
 
 import json
+import time
 
 import pytest
 
@@ -132,6 +133,16 @@ def test_events_by_kind_last_and_as_json(store, capsys):
     assert (row["node"], row["boot_id"], row["seq"], row["peer"]) == ("n0", "b1", 3, "n2")
     assert run(["admin", "raftEvents", path, "--last", "1"]) == 0
     assert "vote_granted" in capsys.readouterr().out
+
+
+def test_events_that_are_followed_begin_with_the_last_ones(store, capsys, monkeypatch):
+    def stop(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", stop)
+    assert run(["admin", "raftEvents", str(store), "--last", "1", "--follow"]) == 130
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "vote_granted" in line
 
 
 def test_directory_without_events_is_one_line_and_code_1(tmp_path, capsys):

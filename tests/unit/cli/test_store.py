@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from cli.main import run
+from cli.store_output import write_parquet
 from tests.unit.store.offline.stores import SEGMENT, PlainStore, state, write
 
 
@@ -132,6 +133,17 @@ def test_dump_writes_parquet_with_the_same_fields(store, capsys, tmp_path):
         assert row == line
     code, _, err = call(capsys, "dump", root, "--parquet", target)
     assert (code, "exists" in err) == (2, True)
+
+
+def test_dump_that_is_interrupted_leaves_no_half_of_a_file(tmp_path):
+    class Interrupted:
+        def message_rows(self):
+            raise KeyboardInterrupt
+            yield
+
+    with pytest.raises(KeyboardInterrupt):
+        write_parquet(Interrupted(), tmp_path / "messages.parquet")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_dump_as_json_and_parquet_at_once_is_refused(store, capsys):
