@@ -51,6 +51,7 @@ SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate, workload=workload_of(o)),
     "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate, workload=workload_of(o)),
 }
+ROUNDS_OF_CODE_MAX: Final = 1_000
 OF_RAFT, OF_PAIRS = ("failover", "zombies"), ("disks",)
 """Scenarios that are only of a Raft group, or only of a master and its slave."""
 BUILT_IN: Final[Mapping[str, str]] = {
@@ -97,10 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     match arguments:
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")
-            made.add_argument("--rounds", type=int, help="failover, zombies, disks: how many times")
+            what = "failover, zombies, disks: how many times"
+            made.add_argument("--rounds", type=Count(1, ROUNDS_OF_CODE_MAX), help=what)
             options = made.parse_args(rest)
             if name in (OF_PAIRS if options.mode == RAFT else OF_RAFT):
                 made.error(f"the scenario {name} has no --mode {options.mode}")
+            if options.seconds is not None and name not in {"demo", "baseline"}:
+                made.error(f"--seconds is of demo and baseline: {name} has its own times")
             return run_and_check(SCENARIOS[name](options), options)
         case ["run", name, *rest] if not name.startswith("-"):
             return _run_file(name, rest, console)

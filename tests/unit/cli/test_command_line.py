@@ -135,6 +135,12 @@ def test_wrong_usage_is_one_line_with_what_to_do(
     assert "--help" in captured.err
 
 
+@pytest.mark.parametrize("option", [["--rounds", "0"], ["--rounds", "-1"], ["--seconds", "60"]])
+def test_a_scenario_refuses_what_it_would_not_do(option, capsys) -> None:
+    assert run(["chaos", "run", "failover", "--no-spark", *option]) == 254
+    assert f"{option[0]} " in capsys.readouterr().err
+
+
 def commands() -> list[list[str]]:
     """Return every command there is, as the words that name it."""
     found = []
