@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ledgermq.remoting.protocol.certificates import (
     BadCertificate,
     Identity,
+    identity_of,
     read_certificates,
     read_private_key,
 )
@@ -97,7 +98,8 @@ class Authority:
     ) -> tuple[Path, Path]:
         """Make a key and a certificate for ``identity``; return their files, certificate first.
 
-        Renewal keeps the key, if there is one. Errors: `FatalError`: the files exist, or do not.
+        Renewal keeps the key, and the hosts unless others are given. Errors: `FatalError`: the
+        files exist, or do not, or cannot be read; a host that is none.
         """
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -109,12 +111,13 @@ class Authority:
                 raise FatalError(f"{path} exists; renew it with --renew, or remove it by hand")
             if renew and not path.exists():
                 raise FatalError(f"{path} does not exist: there is nothing to renew")
+        former: list[x509.GeneralName] = []
         if renew:
-            key = read_private_key(paths[1].read_bytes())
+            key, former = _former(identity, *paths)
         else:
             key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
-        names += [_host(host) for host in hosts]
+        names += [_host(host) for host in hosts] or former
         issuer = self.certificate.subject
         builder = _builder(identity.name, days).issuer_name(issuer).public_key(key.public_key())
         builder = builder.add_extension(
@@ -130,6 +133,30 @@ class Authority:
             _write(paths[1], _key_pem(key), secret=True)
         _write(paths[0], _certificate_pem(_sign(builder, self._key)))
         return paths
+
+
+def _former(
+    identity: Identity, certificate: Path, key: Path
+) -> tuple[EllipticCurvePrivateKey, list[x509.GeneralName]]:
+    """Return the key of a certificate that is there, and its hosts. Errors: `FatalError`."""
+    from cryptography import x509
+
+    try:
+        own = read_private_key(key.read_bytes())
+        (found, *_) = read_certificates(certificate.read_bytes())
+        who = identity_of(found)
+    except OSError as error:
+        raise FatalError(f"{error.filename}: {error.strerror}") from error
+    except BadCertificate as error:
+        raise FatalError(f"{certificate}, {key}: {error}") from error
+    if who != identity:
+        raise FatalError(f"{certificate} is of {who}, not of {identity}")
+    named = x509.SubjectAlternativeName
+    try:
+        names = found.extensions.get_extension_for_class(named).value
+    except x509.ExtensionNotFound:
+        return own, []
+    return own, [one for one in names if not isinstance(one, x509.UniformResourceIdentifier)]
 
 
 def make_shared_key() -> str:
@@ -186,7 +213,11 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        pass
+    try:
         return x509.DNSName(host)
+    except ValueError as error:
+        raise FatalError(f"{host!r} is no name of a host: {error}") from error
 
 
 def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:

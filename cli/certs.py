@@ -49,6 +49,8 @@ def init(
     """
     from cli.certificates import Authority
 
+    if not name.strip():
+        raise typer.BadParameter("a name is expected", param_hint="--name")
     authority = Authority.create(directory, name, days)
     typer.echo(f"{directory}/ca.crt: {describe(authority.certificate)}")
     typer.echo(f"{directory}/ca.key: keep it secret, and away from the members")
@@ -62,7 +64,10 @@ def node(
     self_id: Annotated[str, typer.Option("--id", help="Its id in the group (dLegerSelfId).")],
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A name or address of it, for other tools; may be repeated."),
+        typer.Option(
+            "--host",
+            help="A name or address of it, for other tools; may be repeated (--renew keeps them).",
+        ),
     ] = None,
     days: Days = 825,
     renew: Renew = False,

@@ -1,6 +1,7 @@
 """``ledgermq certs``: what it makes, what it refuses to overwrite, what it shows."""
 
 import pytest
+from cryptography import x509
 
 from cli.certificates import Authority
 from cli.main import run
@@ -54,6 +55,38 @@ def test_renewal_keeps_key_and_name(directory):
     assert after.public_key() == before.public_key()
 
 
+def hosts_of(path):
+    (certificate,) = read_certificates(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names][1:]
+
+
+def test_renewal_keeps_hosts_unless_others_are_given(directory):
+    """The command of operations.md names none, and the new certificate was of no host."""
+    assert make_node(directory) == 0
+    path = directory / "node-broker-a-n0.crt"
+    renew = ["certs", "node", str(directory), "--group", "broker-a", "--id", "n0", "--renew"]
+    assert run(renew) == 0
+    assert hosts_of(path) == ["127.0.0.1", "n0"]
+    assert run([*renew, "--host", "::1"]) == 0
+    assert hosts_of(path) == ["::1"]
+
+
+def test_what_cannot_be_renewed_is_left_as_it_is(directory, capsys):
+    assert make_node(directory) == 0
+    path = directory / "node-broker-a-n0.crt"
+    alias = directory / "node-broker_a-n0.crt"
+    for end in (".crt", ".key"):
+        path.with_suffix(end).rename(alias.with_suffix(end))
+    before = alias.read_bytes()
+    renew = ["certs", "node", str(directory), "--group", "broker%a", "--id", "n0", "--renew"]
+    assert run(renew) == 2
+    assert "is of node/broker-a/n0" in capsys.readouterr().err
+    alias.with_suffix(".key").write_text("no key")
+    assert run(renew) == 2
+    assert alias.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -63,6 +96,8 @@ def test_renewal_keeps_key_and_name(directory):
         (["admin", "DIR", "--name", "a b"], 2, "letters, digits"),
         (["node", "/nonexistent", "--group", "g", "--id", "n0"], 2, "ledgermq certs init"),
         (["key", "DIR/ca.key"], 2, "exists"),
+        (["node", "DIR", "--group", "g", "--id", "n7", "--host", "ü"], 2, "no name of a host"),
+        (["init", "DIR/other", "--name", " "], 2, "a name is expected"),
     ],
 )
 def test_what_cannot_be_done_says_why(directory, capsys, arguments, code, said):
