@@ -471,4 +471,9 @@ def convert_interrupted(run: Path) -> None:
     made = (run / "tables" / LAST_TABLE).exists()
     if not made and (run / "raw").is_dir() and (run / "run.json").is_file():
         with contextlib.suppress(ValueError):  # a broken run.json: whoever reads it next says so
-            convert(run, run_row(json.loads((run / "run.json").read_text())))
+            about = json.loads((run / "run.json").read_text())
+            try:
+                row = run_row(about)
+            except (LookupError, TypeError):  # JSON, and not of a run of ours
+                return
+            convert(run, row)

@@ -129,6 +129,7 @@ def export(
     require("chaos")
     from chaos.exchange.export import export_history, refuse_target
     from chaos.load import load_history
+    from chaos.record import DamagedRecording
     from chaos.run import convert_interrupted
 
     if not run.is_dir():
@@ -138,7 +139,12 @@ def export(
         refuse_target(target, force=force)
     except OSError as error:
         _refuse(_told(error, target))
-    convert_interrupted(run)
+    try:
+        convert_interrupted(run)
+    except DamagedRecording as error:
+        _refuse(f"the recording cannot be read: {error}")
+    except OSError as error:
+        _refuse(_told(error, error.filename or run))
     history = load_history(run)
     if not history.sends:
         _refuse("\n".join([*history.problems, f"{run} has no sends that can be read"]))

@@ -17,6 +17,7 @@ from chaos.convert import read_table, recorded_rows
 from chaos.load import load_history
 from chaos.record import Recorder
 from chaos.verdict import combine, run_module, spark_limit_s
+from cli.main import run as main
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.spark.generate import HistoryBuilder, write_table
@@ -33,6 +34,21 @@ def partial_run(run: Path) -> Path:
     with Recorder(run / "raw" / "harness.jsonl") as recorder:
         recorder.write("events", row | {"t_mono_ns": 5, "value": {"name": "main"}})
     return run
+
+
+@pytest.mark.parametrize("about", [{"run_id": "r"}, [], {"contract": {}}])
+def test_recordings_beside_a_file_of_something_else_make_no_tables(about: object, tmp_path: Path):
+    run = partial_run(tmp_path / "run")
+    (run / "run.json").write_text(json.dumps(about))
+    assert main(["export", str(run), "--format", "elle"]) == 2
+    assert main(["chaos", "check", str(run)]) == 2
+
+
+def test_damaged_recording_is_why_nothing_is_exported(tmp_path: Path, capsys):
+    run = partial_run(tmp_path / "run")
+    (run / "raw" / "harness.jsonl").write_text('garbage\n[0, "events", {}]\n')
+    assert main(["export", str(run), "--format", "elle"]) == 2
+    assert "the recording cannot be read: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
