@@ -122,9 +122,9 @@ class AdminClient(MessageFinder):
     async def create_topic(
         self, topic: str, queues: int = 8, *, cluster: str = "", broker: str = ""
     ) -> None:
-        """Create a topic with so many queues on each broker, or change it.
+        """Create a topic with so many queues on each master and leader, or change it.
 
-        ``cluster``: only on the masters and leaders of that one; ``broker``: only on that address.
+        ``cluster``: only on those of that one; ``broker``: only on that address.
         Errors: ``NoRoute`` if there are none; ``RemotingError``: what was done on others stands.
         """
         check_topic(topic)
@@ -133,13 +133,16 @@ class AdminClient(MessageFinder):
             raise ValueError(f"queues {queues} is not in 1..{QUEUES_MAX}")
         if cluster and broker:
             raise ValueError("a cluster and a broker: one of them is expected")
-        if not cluster and not broker:
-            await self._instance.create_topic(topic, queues)
-            return
+        # Not those of its route: where it is missing, it is to be made.
         places = [] if broker else await self.brokers()
-        addrs = [one.address for one in places if one.cluster == cluster and one.broker_id == 0]
+        addrs = [
+            one.address
+            for one in places
+            if one.broker_id == 0 and (not cluster or one.cluster == cluster)
+        ]
         if not addrs and not broker:
-            raise NoRoute(f"cluster {cluster!r} has no master and no leader at the moment")
+            whose = f"cluster {cluster!r} has" if cluster else "there is"
+            raise NoRoute(f"{whose} no master and no leader at the moment")
         for addr in [broker] if broker else addrs:
             await self._instance.api.create_topic(addr, topic, queues, self._config.default_topic)
 

@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 
 
 class FakeNameServer:
-    """Answers 105 from ``routes``: topic to route as JSON-ready dict."""
+    """Answers 105 and 106 from ``routes``: topic to route as JSON-ready dict."""
 
     def __init__(self) -> None:
         self.routes: dict[str, dict] = {}
@@ -36,7 +36,11 @@ class FakeNameServer:
         self.seen = asyncio.Condition()
         self.port = 0
         self._server = RemotingServer(
-            name="fake-namesrv", handlers={RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}
+            name="fake-namesrv",
+            handlers={
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+                RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            },
         )
 
     @property
@@ -54,6 +58,12 @@ class FakeNameServer:
         """Wait until ``condition`` holds after some question; at most five seconds."""
         async with asyncio.timeout(5), self.seen:
             await self.seen.wait_for(condition)
+
+    def _cluster(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        table = {
+            one["brokerName"]: one for route in self.routes.values() for one in route["brokerDatas"]
+        }
+        return make_response(request, 0, body=msgspec.json.encode({"brokerAddrTable": table}))
 
     def publish(self, topic: str, brokers: dict[str, dict[int, str]], queues: int = 4) -> None:
         self.routes[topic] = {

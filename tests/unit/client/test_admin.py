@@ -98,6 +98,20 @@ def test_a_table_of_brokers_without_sense_is_refused():
     run(body)
 
 
+def test_a_topic_is_made_where_it_is_missing_too():
+    """A broker that was down when it was made; its route does not name that one."""
+
+    async def body(cluster):
+        for server in cluster.name_servers:
+            server.publish("made", {"group-0": {0: cluster.replicas[0].addr}})
+        async with AdminClient(cluster.config(group="admin")) as client:
+            await client.create_topic("made", 4)
+        for name, (broker,) in cluster.brokers.items():
+            assert broker.count(RequestCode.UPDATE_AND_CREATE_TOPIC) == 1, name
+
+    run(body, groups=2, replicas=1)
+
+
 def test_a_group_without_members_is_moved_and_copied_where_it_has_offsets_only():
     async def body(cluster):
         leader = cluster.replicas[0]
