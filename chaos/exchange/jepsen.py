@@ -174,7 +174,7 @@ class JepsenRows:
         if op.f == "assign":
             begun, is_moved = self._generations[op.process], op.about.get(SEEK) is True
             keys = op.asked if isinstance(op.asked, list) else []
-            places = [self._place(tuple(key) if isinstance(key, list) else key) for key in keys]
+            places = [self._place(_as_key(key)) for key in keys]
             self._held[op.process] = {
                 place: begun if is_moved else held.get(place, begun) for place in places
             }
@@ -286,14 +286,15 @@ class JepsenRows:
     def _kafka_send(self, op: Operation, asked: list[Any], told: list[Any]) -> None:
         if len(asked) < 3 or len(told) < 3:
             raise OperationError(f"{quoted(asked)} is not of the form [:send k v]")
-        place, value, offset = self._place(asked[1]), asked[2], None
+        key, value, offset = _as_key(asked[1]), asked[2], None
+        place = self._place(key)
         if isinstance(value, list):
             value = value[-1]
         if isinstance(told[2], list) and len(told[2]) == 2:
             offset = told[2][0]
         if offset is not None and (type(offset) is not int or offset < 0):
             raise OperationError(f"{quoted(offset)} is not an offset")
-        self._send(op, message_key(value, asked[1]), place, offset)
+        self._send(op, message_key(value, key), place, offset)
 
     def _kafka_poll(self, op: Operation, found: object) -> None:
         if not isinstance(found, dict):
@@ -408,6 +409,11 @@ def message_key(value: object, key: object = None) -> int:
     if small and isinstance(value, int) and type(key) is int and 0 <= key < 1 << _PID_BITS:
         return key << _SEQ_BITS | value
     return key_of(repr((key, value)))
+
+
+def _as_key(key: object) -> object:
+    """Return a key as maps have it: one that is a vector is a tuple there."""
+    return tuple(map(_as_key, key)) if isinstance(key, list) else key
 
 
 def _micros(value: object) -> list[list[Any]]:

@@ -125,6 +125,15 @@ def test_kafka_workload(more, verdict, checks, tmp_path):
     assert any("debug-topic" in line for line in said) == ("debug-topic" in str(more))
 
 
+def test_keys_may_be_vectors(tmp_path):
+    """What was sent to one, and what was polled of it, were of two queues."""
+    key = '["t" [0]]'
+    ops = both(0, "assign", f"[{key}]") + send(1, key, 1, 0) + poll(0, f"{{{key} [[0 1]]}}")
+    found, made, _ = judged(tmp_path, history_of(ops))
+    assert (found.verdict, found.counts["delivered"]) == ("valid", 1), found.reasons
+    assert made.rows["drain"] == 1
+
+
 def test_word_that_all_was_read_makes_a_missing_end_a_loss(tmp_path):
     text = history_of([*KAFKA, *send(1, 0, 5, 4)])
     mapping = parse_mapping("drained = true", "m", has_tables=False)
