@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -225,7 +226,7 @@ def reset_offset(
 
     Example: ledgermq admin resetOffsetByTime -g billing -t orders -s 0
     """
-    if timestamp != "now" and not (timestamp.isdigit() and len(timestamp) <= 15):
+    if timestamp != "now" and not re.fullmatch("[0-9]{1,15}", timestamp):
         said = f"{timestamp!r} is neither milliseconds nor now"
         raise typer.BadParameter(said, param_hint="--timestamp")
     when_ms = -1 if timestamp == "now" else int(timestamp)

@@ -6,6 +6,7 @@ themselves.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,8 @@ def register(app: typer.Typer) -> None:
 
 def _check_ports(given: list[str] | None) -> list[str] | None:
     for word in given or []:
-        if "=" not in word and not (word.isdigit() and 0 < int(word) < 65536):
+        is_port = re.fullmatch("[0-9]{1,5}", word) is not None and 0 < int(word) < 65_536
+        if "=" not in word and not is_port:
             raise typer.BadParameter(f"{word!r} is neither a port nor KEY=VALUE")
     return given
 
@@ -63,7 +65,7 @@ def namesrv(
 
     arguments = [] if config is None else ["-c", str(config)]
     for given in port or []:
-        arguments += ["-p" if given.isdigit() else "--property", given]
+        arguments += ["--property" if "=" in given else "-p", given]
     raise typer.Exit(main(arguments))
 
 

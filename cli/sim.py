@@ -6,6 +6,7 @@ last, so that whoever finds a failure in a log can repeat it.
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -229,6 +230,7 @@ def _seeds(text: str | None, minutes: float | None) -> Iterable[int]:
 
 def _range(text: str) -> range:
     first, dots, last = text.partition("..")
-    if not dots or not first.isdigit() or not last.isdigit() or int(first) > int(last):
+    are_numbers = dots and all(re.fullmatch("[0-9]{1,19}", one) for one in (first, last))
+    if not are_numbers or not int(first) <= int(last) <= SEED_MAX:
         raise typer.BadParameter(f"{text!r} is not of the form A..B", param_hint="--seeds")
     return range(int(first), int(last) + 1)
