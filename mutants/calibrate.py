@@ -86,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     try:
         with Directory(options.out or Path("runs") / "calibration") as directory:
+            _refuse_campaign(directory)
             return asyncio.run(_go(directory, chosen, options, console))
     except WrongDirectory as error:
         console.print(Text(str(error)), soft_wrap=True)
@@ -99,6 +100,12 @@ def main(argv: Sequence[str]) -> int:
     except asyncio.CancelledError:
         console.print("interrupted; the same command goes on")
         return EXIT_TERMINATED
+
+
+def _refuse_campaign(directory: Directory) -> None:
+    """See that there is none, whose runs would be taken for ours. Errors: `WrongDirectory`."""
+    if directory.settings() is not None:
+        raise WrongDirectory(f"{directory.root} is a campaign; name another --out")
 
 
 async def _go(

@@ -3,9 +3,10 @@
 import pytest
 
 from chaos.campaign import matrix as matrix_module
+from chaos.campaign.directory import Directory
 from chaos.campaign.matrix import Bug, baseline_of, is_found, known, order, table
 from chaos.campaign.outcome import Finding, Outcome
-from chaos.campaign.plan import Job
+from chaos.campaign.plan import Job, Settings
 from chaos.catalogue.contracts import RAFT
 from chaos.nemesis.kinds import FAULTS
 from chaos.scenarios.library import shipped
@@ -113,3 +114,11 @@ def test_every_shipped_scenario_and_the_demo_take_part():
 def test_a_bug_that_is_none_of_processes_is_told(capsys):
     assert main(["--bug", "no-such-bug"]) == 254
     assert "no-such-bug" in capsys.readouterr().out
+
+
+def test_runs_of_a_campaign_are_none_of_a_calibration(tmp_path, capsys):
+    """The first of them passed for the baseline."""
+    with Directory(tmp_path) as directory:
+        directory.begin(Settings(scenarios=("one",)))
+    assert main(["--out", str(tmp_path)]) == 254
+    assert "is a campaign; name another --out" in capsys.readouterr().out.replace("\n", " ")
