@@ -13,10 +13,11 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from chaos.checker.clocks import widen
 from chaos.checker.messages import refused, silent_groups
 from chaos.checker.model import History, Row, is_copy
 from chaos.checker.sends import WAITS
@@ -30,6 +31,7 @@ _TYPE, _F, _VALUE, _PROCESS, _TIME, _INDEX = map(
 )
 _NEMESIS: Final = Keyword("nemesis")
 _SEND, _POLL, _TXN, _APPEND, _READ = map(Keyword, ("send", "poll", "txn", "append", "r"))
+_TIMED: Final = ("sends", "deliveries", "acks", "faults")
 FIRST_READER: Final = 1_000_000
 """Producers have numbers below, readers from here on."""
 
@@ -79,10 +81,10 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
     Errors: OSError; then ``out`` is as it was, and nothing is left beside it.
     """
     refuse_target(out, force=force)
+    history = _as_recorded(history)
     steps, left_out = (_kafka if form == "jepsen-edn" else _elle)(history)
     is_ours = form == "jepsen-edn"
     last = [_queues(history)] if is_ours else []
-    # Times that a clock tolerance moved may lie before the start: there is none below zero.
     start = min([0, *(step.begun for step in steps)])
     besides = _besides(history, start) if is_ours else iter(())
     work = out.with_name(f"{out.name}.partial")
@@ -97,6 +99,19 @@ def export_history(history: History, form: str, out: Path, *, force: bool = Fals
         with suppress(OSError):  # renamed, or never made
             work.unlink()
     return Exported(operations=number, left_out=left_out)
+
+
+def _as_recorded(history: History) -> History:
+    """Return a history with its times as they were: who reads it makes room for clocks again."""
+    tolerance_ns = history.clock_tolerance_ns
+    if not tolerance_ns:
+        return history
+    tables: dict[str, Any] = {}
+    for name in _TIMED:
+        rows = [dict(row) for row in getattr(history, name)]
+        widen(name, rows, -tolerance_ns)
+        tables[name] = rows
+    return replace(history, **tables)
 
 
 def _kafka(history: History) -> tuple[list[_Step], int]:

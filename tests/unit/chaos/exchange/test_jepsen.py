@@ -20,6 +20,7 @@ from cli.main import run
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.spark.clocks import all_within, declared
+from tests.spark.generate import MS
 from tests.spark.kinds import every_kind
 from tests.spark.minimal import VIOLATIONS, write_minimal
 
@@ -297,6 +298,18 @@ def test_export_that_forgets_what_was_wrong_would_be_seen(tmp_path):
     with planted(HARNESS_BUGS["export-forgets-problems"]):
         ours, theirs = round_trip(tmp_path, with_a_problem)
     assert (ours.verdict, theirs.verdict) == ("unknown", "valid")
+
+
+def overtaken_by_more_than_clocks(run, messages):
+    run.run["clock_tolerance_ns"] = MS
+    one, other = messages[4].send, messages[6].send
+    one.update(t_inv=other["t_cmp"] + 3 * MS, t_cmp=other["t_cmp"] + 5 * MS)
+
+
+def test_room_for_clocks_is_made_once(tmp_path):
+    """An export had its times moved already, and the import moved them again: it was VALID."""
+    ours, theirs = round_trip(tmp_path, overtaken_by_more_than_clocks)
+    assert told(ours) == told(theirs) == {"A11": "invalid"}
 
 
 SAID = (
