@@ -101,6 +101,7 @@ def _import_file(
 ) -> None:
     taken = number = 0
     checked = False
+    unseen = _named(table)
     for row in rows_of(file, kind):
         number += 1
         if number % ROWS_PER_LINE == 0:
@@ -114,6 +115,7 @@ def _import_file(
                 columns = ", ".join(row.cells)
                 raise BadRowsError(f"{file}: no column {absent}; there are {columns}")
             checked = True
+        unseen = unseen and {name for name in unseen if cell_at(row.cells, name) is None}
         if not _is_wanted(table, row):
             continue
         try:
@@ -126,12 +128,18 @@ def _import_file(
         run.add(table.name, made)
         taken += 1
     progress(f"{file}: {taken:,} {table.name}")
+    if number and unseen and kind == "jsonl":  # no header says it; each may be left out
+        progress(f"{file}: no row has {', '.join(sorted(unseen))}, which the mapping names")
+
+
+def _named(table: TableMapping) -> set[str]:
+    """Return the names of a stranger's columns that the mapping of a table knows."""
+    return {*(source for cell in table.cells for source in cell.sources), *table.only}
 
 
 def _absent(table: TableMapping, row: SourceRow) -> str:
     """Return which columns of a file the mapping names and nobody finds."""
-    wanted = {*(source for cell in table.cells for source in cell.sources), *table.only}
-    return ", ".join(sorted(name for name in wanted if name.split(".")[0] not in row.cells
+    return ", ".join(sorted(name for name in _named(table) if name.split(".")[0] not in row.cells
                             and name not in row.cells))  # fmt: skip
 
 

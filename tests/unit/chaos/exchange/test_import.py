@@ -509,3 +509,15 @@ def test_run_below_its_source_is_not_read_itself(tmp_path, monkeypatch):
     made = import_history(tmp_path, "parquet", parse_mapping(chosen, "m"), tmp_path / "run",
                           skip_bad=False, progress=lambda _line: None)  # fmt: skip
     assert (made.rows["sends"], made.rows["deliveries"]) == (4, 3)
+
+
+def test_name_that_no_object_has_is_told(tmp_path):
+    """Of CSV it is refused; an object may leave out what is unknown, and a typing error is so."""
+    (tmp_path / "h.jsonl").write_text("".join(json.dumps(row) + "\n" for row in SENDS))
+    (tmp_path / "reads.jsonl").write_text("".join(json.dumps(row) + "\n" for row in READS))
+    mapping = MAPPING.replace('files = "sends*"', 'files = "h*"').replace('"done"', '"doen"')
+    said = []
+    import_history(tmp_path, "jsonl", parse_mapping(mapping, "m"), tmp_path / "run",
+                   skip_bad=False, progress=said.append)  # fmt: skip
+    assert said[1] == f"{tmp_path / 'h.jsonl'}: no row has doen, which the mapping names"
+    assert len(said) == 3
