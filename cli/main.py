@@ -133,6 +133,8 @@ def run(arguments: list[str]) -> int:
         _complain("interrupted")
         return EXIT_INTERRUPTED
     except SystemExit as stop:  # argparse of a package, which says why by itself
+        if isinstance(stop.__context__, BrokenPipeError):  # nobody reads on: that is no verdict
+            return EXIT_HARNESS if command in HARNESS_COMMANDS else EXIT_FAILED
         return EXIT_VERDICT_USAGE if verdict and stop.code == EXIT_USAGE else _exit_code(stop)
     except Exception as error:  # noqa: BLE001  # outermost: anything unforeseen becomes one line
         return _unforeseen(error, harness=command in HARNESS_COMMANDS)

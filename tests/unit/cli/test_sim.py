@@ -1,6 +1,8 @@
 """``ledgermq sim``: what it refuses, and what it says when asked for help."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -132,3 +134,14 @@ def test_faults_that_took_no_effect_are_not_counted_and_told(tmp_path, capsys):
     path.write_text(json.dumps(plan))
     assert run(["sim", "--plan", str(path)]) == 0
     assert "faults: none took effect; without effect: isolate=1" in capsys.readouterr().out
+
+
+def test_reader_that_goes_away_is_no_verdict():
+    """It was 1, as if a bug had been found."""
+    command = [sys.executable, "-m", "cli", "sim", "--seed", "1", "--trace"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) == 255
+        assert b"Traceback" not in process.stderr.read()
