@@ -218,7 +218,7 @@ async def find_leader(
     """
     from ledgermq.remoting.protocol.codes import RequestCode
 
-    rows = []
+    rows, outside = [], ""
     for address in await all_brokers(client, addresses):
         try:
             answer = await ask(client, address, RequestCode.RAFT_STATUS)
@@ -226,6 +226,10 @@ async def find_leader(
             continue
         if "group" in answer:  # a broker on its own, a master and a slave are in none
             rows.append({**answer, "address": address})
+        else:
+            outside = address
+    if outside and not rows:
+        raise AdminError(f"{outside}: it is in no Raft group, and no other broker that answers is")
     groups = sorted({str(row["group"]) for row in rows})
     if not group and len(groups) > 1:
         raise AdminError(f"there are several groups, choose one: -g {' or '.join(groups)}")

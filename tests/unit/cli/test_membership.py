@@ -36,9 +36,10 @@ def test_brokers_in_no_group_are_no_group_to_choose():
     assert (found["node"], found["address"]) == ("n0", "b")
 
 
-def test_where_no_broker_is_in_a_group_there_is_no_leader():
-    with pytest.raises(AdminError, match="no leader is known"):
+def test_where_no_broker_is_in_a_group_that_is_said_at_once():
+    with pytest.raises(AdminError, match="a: it is in no Raft group") as refused:
         asyncio.run(find_leader(Brokers({"a": SOLO}), ("ns",), ""))
+    assert not refused.value.may_retry, "it is not asked for a minute"
 
 
 def test_who_leads_is_asked_again_while_an_election_goes_on(monkeypatch):
