@@ -185,7 +185,8 @@ def _findings(files: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> It
                 continue
             if known is None or (found["verdict"] == INVALID != known["verdict"]):
                 worst[check] = found
-    for check, found in worst.items():
+    # What is violated first: pages and JUnit show the first few, or one.
+    for check, found in sorted(worst.items(), key=lambda one: one[1]["verdict"] != INVALID):
         yield _finding(check, found, kinds)
     for reason in (files.get("judgement") or {}).get("reasons", ()):
         if not re.match(r"(Spark: )?A\d+\b", reason):

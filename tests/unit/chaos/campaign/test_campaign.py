@@ -180,6 +180,14 @@ def test_what_one_checker_does_not_know_and_the_other_found_is_found():
     assert found.shown == {"A1"}
 
 
+def test_what_is_violated_comes_before_what_nobody_knows():
+    """JUnit has one message for a run, and it said why another check was unknown."""
+    unsure = {"title": "undecided", "verdict": "unknown", "summary": "no table"}
+    found = made(1, {"inprocess": verdict_file(A0=unsure, A1=LOST)})
+    assert [one.check for one in found.findings] == ["A1", "A0"]
+    assert b'message="A1 acknowledged and lost' in junit([found], "c")
+
+
 def test_a_run_counts_once_for_a_cause_that_it_has_twice():
     reasons = ["fault 1-kill had no effect", "fault 2-kill had no effect"]
     one = made(2, {"inprocess": verdict_file(), "judgement": {"reasons": reasons}})
