@@ -6,6 +6,7 @@ value is a message of it. Other operations are counted. Knows EDN values, no fil
 Source: Jepsen's jepsen.tests.kafka and jepsen.checker/total-queue.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -333,17 +334,28 @@ class JepsenRows:
         problems = op.about.get(PROBLEMS, [])
         if not isinstance(problems, list) or not all(isinstance(one, str) for one in problems):
             raise OperationError(f":{PROBLEMS} is {quoted(problems)}; write a list of texts")
+        about = {name: _members(name, op.about.get(name)) for name in (COVERAGE, PROMISED, MODES)}
         self._drain_told, self.tolerance_ns, self.subscriptions = True, tolerance, tags
         self.problems += problems
-        for name in (COVERAGE, PROMISED, MODES):
-            if isinstance(found := op.about.get(name), dict):
-                self.about[name] = {str(key): value for key, value in found.items()}
+        self.about |= {name: found for name, found in about.items() if found is not None}
         for grp, key, low, end, drained in told:
             topic, queue_id = self._place(key)
             self._add("drain", {
                 "grp": grp, "topic": topic, "queue_id": queue_id, "min_off": low,
                 "end_off": end, "read_to": end, "drained": drained,
             })  # fmt: skip
+
+
+def _members(name: str, told: object) -> dict[str, Any] | None:
+    """Return a map as run.json can have it; None if it is none. Errors: OperationError."""
+    if not isinstance(told, dict):
+        return None
+    found = {str(key): value for key, value in told.items()}
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as error:
+        raise OperationError(f":{name} is {quoted(told)}; write what JSON has: {error}") from error
+    return found
 
 
 def _fits(kind: str, value: object) -> bool:

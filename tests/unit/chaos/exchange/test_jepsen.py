@@ -203,6 +203,8 @@ def test_what_a_workload_does_not_say_is_named(ops, said, tmp_path):
         (":value {} :clock-tolerance-ns :much", ":clock-tolerance-ns is 'much'"),
         (":value {} :clock-tolerance-ns -1", ":clock-tolerance-ns is -1"),
         (":value {} :subscriptions 7", ":subscriptions is 7"),
+        (":value {} :contract {:flush #{1}}", ":contract is {'flush': frozenset({1})}"),
+        (":value {} :modes {:g {[1] 2}}", ":modes is {'g': {(1,): 2}}"),
         (":value {} :problems 7", ":problems is 7"),
         (":value {} :problems [7]", ":problems is [7]"),
     ],
