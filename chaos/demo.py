@@ -7,6 +7,7 @@ README.md#two-commands.
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 import traceback
@@ -214,8 +215,9 @@ def new_run_directory(root: Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     latest = root / "latest"
-    latest.unlink(missing_ok=True)
-    latest.symlink_to(name)
+    with contextlib.suppress(OSError):  # somebody's directory, or another run begins just now
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(name)
     return root / name
 
 

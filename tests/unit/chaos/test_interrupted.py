@@ -36,6 +36,16 @@ def partial_run(run: Path) -> Path:
     return run
 
 
+def test_a_directory_called_latest_keeps_nobody_from_a_run(tmp_path: Path):
+    """One that somebody has copied ended each demo before it began."""
+    first = demo.new_run_directory(tmp_path)
+    assert (tmp_path / "latest").readlink() == Path(first.name)
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest" / "kept").mkdir(parents=True)
+    assert demo.new_run_directory(tmp_path).parent == tmp_path
+    assert (tmp_path / "latest" / "kept").is_dir()
+
+
 @pytest.mark.parametrize("about", [{"run_id": "r"}, [], {"contract": {}}])
 def test_recordings_beside_a_file_of_something_else_make_no_tables(about: object, tmp_path: Path):
     run = partial_run(tmp_path / "run")
