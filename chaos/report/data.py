@@ -326,7 +326,9 @@ def _cause(faults: list[FaultRow], node: str, last_seen: float, elected: float) 
     near = [
         f
         for f in faults
-        if f.began is not None and node in f.targets and last_seen - 15.0 <= f.began <= elected
+        if f.began is not None
+        and node in f.targets.split(", ")
+        and last_seen - 15.0 <= f.began <= elected
     ]
     return near[-1] if near else None
 

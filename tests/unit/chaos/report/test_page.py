@@ -94,6 +94,17 @@ def test_a_failover_is_measured_from_the_fault(tmp_path):
     assert data.faults[0].in_flight == 20
 
 
+def test_a_failover_is_not_by_a_fault_of_a_longer_name(tmp_path):
+    run = HistoryBuilder()
+    run.run["t0_mono_ns"] = 0
+    run.probe("n1", "LEADER", 1, SECOND)
+    run.fault("kill", ["n1"], 2 * SECOND, 9 * SECOND)
+    run.fault("pause", ["n10", "n2"], 3 * SECOND, 9 * SECOND)
+    run.probe("n0", "LEADER", 2, 4 * SECOND)
+    (failover,) = load_run(run.write(tmp_path / "run")).failovers
+    assert failover.cause == "f0 kill"
+
+
 def gaps(run):
     """Return the gap around the kill as the checker says it, and as the report does."""
     found = CHECKS["A41"](load_history(run))
