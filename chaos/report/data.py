@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from chaos.checker.clocks import tolerance_of
 from chaos.checker.effects import service_gap
 
 NS: Final = 1e9
@@ -269,7 +270,7 @@ def _faults(path: Path, data: RunData, zero: float) -> list[FaultRow]:
                 start=start,
                 end=end,
                 witness=dict(raw["witness"] or {}),
-                in_flight=_overlapping(data.sends, start, end),
+                in_flight=_overlapping(data.sends, start, end, tolerance_of(data.run) / NS),
             )
         )
     return sorted(rows, key=lambda row: (row.start is None, row.start or 0.0))
@@ -279,10 +280,12 @@ def _first(row: dict[str, Any], *names: str) -> int | None:
     return next((row[name] for name in names if row[name] is not None), None)
 
 
-def _overlapping(sends: Series, start: float | None, end: float | None) -> int:
+def _overlapping(sends: Series, start: float | None, end: float | None, clocks: float) -> int:
+    """Return how many sends a fault overlaps; ``clocks``: how far they may differ, in seconds."""
     if not sends or start is None or end is None:
         return 0
-    return int(((sends["start"] <= end) & (sends["answered"] >= start)).sum())
+    room = 2 * clocks  # both may have begun so much earlier, and ended so much later
+    return int(((sends["start"] <= end + room) & (sends["answered"] >= start - room)).sum())
 
 
 def _failovers(data: RunData) -> list[Failover]:

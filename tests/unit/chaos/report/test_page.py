@@ -120,8 +120,10 @@ def test_the_report_and_the_terminal_measure_one_gap(tmp_path):
     assert reported != pytest.approx(ours)
 
 
-def test_the_report_counts_the_sends_that_the_checker_counts(tmp_path):
+@pytest.mark.parametrize("tolerance_ns", [0, 60 * MS])
+def test_the_report_counts_the_sends_that_the_checker_counts(tolerance_ns, tmp_path):
     run = HistoryBuilder()
+    run.run["clock_tolerance_ns"] = tolerance_ns
     for number in range(40):
         run.clock = number * SECOND // 10
         run.send(outcome="ok" if number % 3 else "info")
