@@ -184,7 +184,16 @@ SWITCH: Final[Sequence[Mutant]] = (
         source="A power cut closes no connection; KIP-966, unclean shutdowns.",
         plant=patch(
             "broker.switch.in_sync_keeper:InSyncKeeper.on_view",
-            ("and not has_let_in", "and False"),
+            ("and set_epoch:", "and False:"),
+        ),
+    ),
+    Mutant(
+        name="switch-a-change-behind-the-own-one-passed-over",
+        breaks="The same, where the master hears of that and of whom it has let in at once.",
+        source="docs/adr/0020: the set has another epoch after each of these registrations.",
+        plant=patch(
+            "broker.switch.in_sync_keeper:InSyncKeeper.on_view",
+            ("> set_epoch + has_let_in and set_epoch", "!= set_epoch and not has_let_in"),
         ),
     ),
     Mutant(

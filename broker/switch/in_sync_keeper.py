@@ -81,7 +81,7 @@ class InSyncKeeper:
             )  # fmt: skip
             self._master.look_again()
         has_let_in = asked == in_sync.members and before < in_sync.members
-        if in_sync.set_epoch != set_epoch and set_epoch and not has_let_in:
+        if in_sync.set_epoch > set_epoch + has_let_in and set_epoch:
             # Somebody may have come back without the end of its log.
             self._master.drop_outsiders()
 

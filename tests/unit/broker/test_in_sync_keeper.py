@@ -118,6 +118,21 @@ def test_slaves_confirm_anew_after_a_change_that_the_master_has_not_asked_for():
         assert bench.master.dropped == 2
 
 
+def dropped_by_a_view(set_epoch):
+    """Return how often slaves had to come again after 2 was let in, as told with that epoch."""
+    bench = Bench(lambda bench: Answer(0, "", view(bench.in_sync.asked, set_epoch), {}))
+    bench.step()
+    assert bench.in_sync.members == {1, 2}
+    return bench.master.dropped
+
+
+def test_slaves_confirm_anew_after_a_change_heard_of_together_with_the_one_asked_for():
+    assert dropped_by_a_view(2) == 0
+    assert dropped_by_a_view(3) == 1  # meanwhile another one has come back without its end
+    with planted(BY_TESTS["switch-a-change-behind-the-own-one-passed-over"]):
+        assert dropped_by_a_view(3) == 0
+
+
 def test_one_that_hears_nothing_is_stuck_after_a_while():
     bench = Bench(lambda _: Unanswered("", is_certain=False))
     bench.step()
