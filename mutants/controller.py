@@ -381,6 +381,15 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-late-registration-takes-the-office",
+        breaks="A registration after a loss of power that comes late ends a master elected since.",
+        source="docs/adr/0020: no request from before the last change of the set counts.",
+        plant=patch(
+            "namesrv.controller.processor:_is_overtaken",
+            ("header.broker_may_lack_end and told", "False and told"),
+        ),
+    ),
+    Mutant(
         name="controller-last-record-may-go",
         breaks="A damaged last record counts as a write that was cut short, though it was synced.",
         source="Raft 5.1: what was confirmed stays; PySyncObj takes damage for the end of the log.",

@@ -39,6 +39,8 @@ class Registration:
         self._controllers = controllers
         self._identity: Identity | None = None
         self._has_id = False
+        self._set_epoch: int | None = None
+        """Of the in-sync set when the id was asked about; None: not told."""
         self.is_done = False
         """Whether this process is registered."""
         self.epoch = 0
@@ -76,6 +78,8 @@ class Registration:
         }
         if progress.may_lack_end:
             fields |= {"brokerMayLackEnd": "true", "lastEpoch": str(progress.last_epoch)}
+            if self._set_epoch is not None:  # should it arrive behind a later one
+                fields["syncStateSetEpoch"] = str(self._set_epoch)
         answer = await self._controllers.ask(
             RequestCode.CONTROLLER_REGISTER_BROKER, fields, timeout_ms=DECISION_MS
         )
@@ -117,6 +121,7 @@ class Registration:
             identity = msgspec.structs.replace(identity, is_granted=True)
             self._save(identity)
         self._has_id = True
+        self._set_epoch = None if answer.view is None else answer.view.set_epoch
         return identity
 
     def _save(self, identity: Identity) -> None:

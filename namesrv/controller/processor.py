@@ -44,6 +44,7 @@ OLDER_FIELD: Final = "olderLog"
 """Of an answer to 1004, ours: which replica has a log while the first master has nothing."""
 SILENCE_MS: Final = 10_000
 SILENCE_MS_MIN: Final = 500
+NOT_SAID: Final = -1
 
 
 class Peer(Protocol):
@@ -84,6 +85,7 @@ class RegisterHeader(GroupHeader, rename="camel", kw_only=True):
     broker_ha_address: str = ""
     broker_may_lack_end: bool = False
     last_epoch: Int64 = 0
+    sync_state_set_epoch: Int64 = NOT_SAID
 
 
 class AlterHeader(NameHeader, rename="camel", kw_only=True):
@@ -230,6 +232,10 @@ class ControllerProcessor:
         """1003. Whoever registers is no master before the next election."""
         header = decode_header(request, RegisterHeader)
         name, one = header.broker_name, header.broker_id
+        group = self._controller.groups.get(name)
+        if group is not None and _is_overtaken(header, group) and self._controller.leads:
+            remark = f"this is from before the set had epoch {group.in_sync_epoch}; ask anew"
+            return _answer(request, Outcome(Code.FENCED_IN_SYNC_EPOCH, remark, group))
         heard = self._controller.liveness.get(name, one)
         is_other = heard is not None and heard.connection_id != peer.id
         is_again = heard is not None and is_other and heard.address == header.broker_address
@@ -393,6 +399,15 @@ class ControllerProcessor:
     def _not_leading(self, request: RemotingCommand) -> RemotingCommand:
         leader = self._controller.leader or "not known"
         return _refused(request, Code.NOT_LEADER, f"the controller that leads is {leader}")
+
+
+def _is_overtaken(header: RegisterHeader, group: Group) -> bool:
+    """Tell whether a loss of power is told of that another registration has told of since.
+
+    Whoever was elected after that one would lose its office, and what it has acknowledged alone.
+    """
+    told = header.sync_state_set_epoch
+    return header.broker_may_lack_end and told not in (NOT_SAID, group.in_sync_epoch)
 
 
 def _answer(request: RemotingCommand, outcome: Outcome) -> RemotingCommand:

@@ -117,8 +117,11 @@ class Controllers:
         return Answer(ResponseCode.SUCCESS, "", view, {})
 
 
-def registered(disk: SimDisk) -> list[tuple[str | None, str | None]]:
-    """Return what a broker says of its log when it starts, and when it registers once more."""
+def registered(disk: SimDisk) -> list[tuple[str | None, ...]]:
+    """Return what a broker says of its log when it starts, and when it registers once more.
+
+    Behind that: which set it knew of.
+    """
     config = config_of()
     disk.make_directories(STORE)
     identity = Identity("DefaultCluster", "a", 2, "code", is_granted=True)
@@ -132,14 +135,16 @@ def registered(disk: SimDisk) -> list[tuple[str | None, str | None]]:
     progress.load()
     for _ in range(2):
         asyncio.run(registration.register(progress))
-    return [(one.get("brokerMayLackEnd"), one.get("lastEpoch")) for one in controllers.fields]
+    said = ("brokerMayLackEnd", "lastEpoch", "syncStateSetEpoch")
+    return [tuple(one.get(field) for field in said) for one in controllers.fields]
 
 
 def test_a_broker_says_so_until_the_controllers_know() -> None:
-    assert registered(left("power")) == [("true", "6"), (None, None)]
-    assert registered(left("kill")) == [(None, None), (None, None)]
+    nothing = (None, None, None)
+    assert registered(left("power")) == [("true", "6", "3"), nothing]
+    assert registered(left("kill")) == [nothing, nothing]
     with planted(BY_TESTS["switch-lost-end-not-told"]):
-        assert registered(left("power")) == [(None, None), (None, None)]
+        assert registered(left("power")) == [nothing, nothing]
 
 
 def progress_of(path: Path, mark: bytes) -> tuple[int, int]:

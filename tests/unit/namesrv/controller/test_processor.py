@@ -74,6 +74,48 @@ def test_a_living_replica_is_not_forgotten_for_one_that_cannot_be_it(code, known
     assert known_after_register(2, "h:1", monkeypatch, code) is known
 
 
+def masters_after_registrations(monkeypatch, *told):
+    """Return who is master of epoch 2 after 2 has told of a loss of power, by each set's epoch.
+
+    2 was elected after its first registration; 1 was in sync before.
+    """
+    server = controller_server()
+    replicas = {n: Replica(check_code=f"c{n}", address=f"h:{n}") for n in (1, 2)}
+    group = Group(
+        cluster="C", replicas=replicas, next_id=3, master=2, master_epoch=2, in_sync=(2,),
+        in_sync_epoch=9, reserve=(1,), reserve_epoch=2,
+    )  # fmt: skip
+    assert not group.problem()
+    machine = Machine({"a": group})
+
+    async def decide(command):
+        return machine.apply(command)
+
+    monkeypatch.setattr(Controller, "groups", machine.groups)
+    monkeypatch.setattr(Controller, "leads", True)
+    monkeypatch.setattr(server.controller, "decide", decide)
+    fields = {
+        "brokerName": "a", "clusterName": "C", "brokerId": "2", "brokerAddress": "h:2",
+        "registerCheckCode": "c2", "brokerMayLackEnd": "true", "lastEpoch": "1",
+    }  # fmt: skip
+    code, found = RequestCode.CONTROLLER_REGISTER_BROKER, []
+    for epoch in told:
+        said = fields if epoch is None else fields | {"syncStateSetEpoch": str(epoch)}
+        command = RemotingCommand(code, ext_fields=said)
+        answer = asyncio.run(server.requests.commands[code](Connection(2), command))
+        after = machine.groups["a"]
+        found.append((answer.code, after.master, after.in_sync))
+    return found
+
+
+def test_a_loss_of_power_that_is_told_of_late_takes_nobodys_office(monkeypatch):
+    late, gone = (2001, 2, (2,)), (0, 0, (1,))
+    assert masters_after_registrations(monkeypatch, 5, 9) == [late, gone]
+    assert masters_after_registrations(monkeypatch, None) == [gone], "brokers of before say none"
+    with planted(BY_TESTS["controller-late-registration-takes-the-office"]):
+        assert masters_after_registrations(monkeypatch, 5) == [gone]
+
+
 def heard_after_beat_from(address, monkeypatch):
     """Return the code of a heartbeat of replica 1, registered at ``h:1``, and whether it counts."""
     server = controller_server()
