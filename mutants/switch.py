@@ -103,6 +103,12 @@ SWITCH: Final[Sequence[Mutant]] = (
         plant=patch(_IN_SYNC + "_next_one", ("found.confirmed >= counted", "found.confirmed >= 0")),
     ),
     Mutant(
+        name="switch-let-in-in-a-pause-only",
+        breaks="A slave that keeps up is never let in while entries follow each other closely.",
+        source="RocketMQ 5 AutoSwitchHAService.maybeExpandInSyncStateSet.",
+        plant=patch(_IN_SYNC + "_hold_for_one", ("and not self._pending", "and False")),
+    ),
+    Mutant(
         name="switch-confirmed-before-it-came-again",
         breaks="What a slave confirmed counts, though it lost some of it before it came again.",
         source="A power cut under ASYNC_FLUSH, a disk that is rolled back.",

@@ -88,7 +88,10 @@ class InSyncKeeper:
     async def step(self) -> bool:
         """Ask for another set if one is due; return whether the role has to be looked at."""
         in_sync = self._role.in_sync
+        was_holding = in_sync.is_holding
         wanted = in_sync.wanted(self._master.committed, self._clock.monotonic_ms())
+        if was_holding and not in_sync.is_holding:
+            self._master.look_again()  # senders that wait send nothing that would bring it up
         if wanted is None:
             return False
         in_sync.ask(wanted)
@@ -121,6 +124,7 @@ class InSyncKeeper:
         in_sync = self._role.in_sync
         if is_certain:
             in_sync.on_refused(self._clock.monotonic_ms())
+            self._master.look_again()
             return
         in_sync.on_unanswered()
         if in_sync.is_unclear and self._unclear_ms is None:

@@ -17,6 +17,12 @@ GONE_MS = 1_000
 """A member without a connection is behind after so long, if ``behind_max_ms`` is not shorter."""
 REFUSED_MS = 2_000
 """So long nobody asks again for a slave that the controller has not let in."""
+CLOSE_MS = 200
+"""A slave that had all that there was within so long lacks nothing but what is under way."""
+CLOSE_FOR_MS = 2_000
+"""So long that may be so before entries wait: as a rule it has been seen with all by then."""
+HOLD_MS = 500
+"""So long they wait for it at most."""
 
 
 @dataclass(slots=True)
@@ -34,6 +40,8 @@ class Follower:
     target_ms: int = 0
     refused_ms: int = -REFUSED_MS
     """When the controller did not let it in."""
+    close_ms: int | None = None
+    """Since when it is close behind, see `CLOSE_MS`; None while it is not."""
 
 
 @dataclass(slots=True)
@@ -58,6 +66,8 @@ class InSync:
     _pending: frozenset[int] = frozenset()
     """Who is in a set that may be granted still."""
     _followers: dict[int, Follower] = field(default_factory=dict)
+    _held: tuple[int, int] | None = None
+    """The slave that entries wait for before it is asked for, and since when."""
 
     # Slaves
 
@@ -86,6 +96,8 @@ class InSync:
         if found is None:
             return
         found.is_connected, found.gone_ms = False, now_ms
+        if self._held is not None and self._held[0] == one:
+            self._let_go()
         if one not in self.members | self._pending:
             del self._followers[one]
 
@@ -119,6 +131,7 @@ class InSync:
         if set_epoch > self.set_epoch:
             self.members, self.set_epoch = frozenset(members), set_epoch
             self.asked, self._pending, self.is_unclear = None, frozenset(), False
+            self._held = None
 
     def wanted(self, counted: int, now_ms: int) -> frozenset[int] | None:
         """Return the set to ask for now, None for the present one; ``counted``: what counts."""
@@ -126,7 +139,7 @@ class InSync:
             return None
         stay = {one for one in self.members if one == self.own_id or self._keeps_up(one, now_ms)}
         if stay == self.members:
-            stay |= self._next_one(counted, now_ms)
+            stay |= self._next_one(counted, now_ms) or self._hold_for_one(now_ms)
         return frozenset(stay) if stay != self.members else None
 
     def _next_one(self, counted: int, now_ms: int) -> set[int]:
@@ -142,6 +155,38 @@ class InSync:
         ]
         return {min(fit)[1]} if fit else set()
 
+    def _hold_for_one(self, now_ms: int) -> frozenset[int]:
+        """Have entries wait for a slave that is close behind; return that nobody is asked for yet.
+
+        Where they follow each other without a pause, each counts before the slave has it: there is
+        no moment in which it has all. Now there is, unless it hangs.
+        """
+        if self._held is not None:
+            one, since_ms = self._held
+            if now_ms - since_ms >= HOLD_MS:
+                self._let_go()
+                self._followers[one].refused_ms = now_ms
+            return frozenset()
+        for one, found in self._followers.items():
+            is_close = found.is_connected and now_ms - found.caught_up_ms < CLOSE_MS
+            if one in self.members or not is_close or now_ms - found.refused_ms < REFUSED_MS:
+                found.close_ms = None
+            elif found.close_ms is None:
+                found.close_ms = now_ms
+            elif now_ms - found.close_ms >= CLOSE_FOR_MS and not self._pending:
+                self._held, self._pending = (one, now_ms), frozenset({one})
+        return frozenset()
+
+    def _let_go(self) -> None:
+        """Have entries wait no more for a slave that was not asked for."""
+        if self._held is not None:
+            self._held, self._pending = None, frozenset()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether entries wait for a slave that was not asked for yet."""
+        return self._held is not None
+
     def _keeps_up(self, one: int, now_ms: int) -> bool:
         found = self._followers.get(one)
         if found is None:
@@ -153,6 +198,7 @@ class InSync:
 
     def ask(self, members: frozenset[int]) -> None:
         """Take that a set is asked for; from now on its members count as well."""
+        self._let_go()
         self.asked = members
         self._pending |= members
 

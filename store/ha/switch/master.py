@@ -126,7 +126,10 @@ class SwitchHaMaster(HaMaster):
         if isinstance(link, SwitchSlaveLink) and link.slave_id:
             others = [one for one in self._links_of(link.slave_id) if one is not link]
             if not others:
+                was_holding = self._in_sync.is_holding
                 self._in_sync.on_gone(link.slave_id, self.clock.monotonic_ms())
+                if was_holding and not self._in_sync.is_holding:
+                    self._own_log.look_again()
 
     def on_report(self) -> None:
         """Take what the slaves have; what only asks says nothing of it."""

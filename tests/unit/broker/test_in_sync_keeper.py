@@ -13,7 +13,7 @@ from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from store.ha.switch.in_sync import InSync
+from store.ha.switch.in_sync import CLOSE_FOR_MS, HOLD_MS, InSync
 from tests.unit.broker.fakes import FakeClock
 
 ADDRESS = "127.0.0.1:1"
@@ -22,12 +22,13 @@ ADDRESS = "127.0.0.1:1"
 class Master:
     committed = 0
     dropped = 0
+    looked = 0
 
     def drop_outsiders(self) -> None:
         self.dropped += 1
 
     def look_again(self) -> None:
-        pass
+        self.looked += 1
 
 
 def view(members, set_epoch):
@@ -98,6 +99,22 @@ def test_a_master_that_learned_the_decision_otherwise_is_not_stuck():
     bench.clock.now_ms += 2 * UNCLEAR_MS
     assert bench.in_sync.members == {1, 2}
     assert not bench.keeper.is_stuck
+
+
+def test_what_waits_for_a_slave_in_vain_is_looked_at_again():
+    bench = Bench(code(ResponseCode.CONTROLLER_BROKER_NOT_ALIVE))
+    bench.step()
+    assert (bench.in_sync.limit(900), bench.master.looked) == (900, 1)
+    bench = Bench(None)
+    bench.master.committed = 900
+    while not bench.master.looked:  # 2 had all that there was a moment ago, and then hangs
+        bench.clock.now_ms += 100
+        if not bench.in_sync.is_holding:
+            bench.in_sync.on_confirmed(2, 800, bench.clock.now_ms, 800)
+        assert not bench.step()
+        assert bench.clock.now_ms < 10_000
+    assert (bench.in_sync.limit(900), bench.master.looked) == (900, 1)
+    assert bench.clock.now_ms > CLOSE_FOR_MS + HOLD_MS
 
 
 def test_slaves_confirm_anew_after_a_change_that_the_master_has_not_asked_for():

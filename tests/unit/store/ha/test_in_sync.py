@@ -14,7 +14,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import Mutant, planted
 from namesrv.controller.commands import AlterInSync, ApplyId, Code, Elect, Register
 from namesrv.controller.machine import Machine
-from store.ha.switch.in_sync import GONE_MS, InSync
+from store.ha.switch.in_sync import GONE_MS, HOLD_MS, InSync
 
 IDS = (1, 2, 3)
 BEHIND_MS = 1_500
@@ -110,6 +110,49 @@ def test_a_slave_that_is_always_refused_keeps_nobody_out() -> None:
     assert let_in_beside_one_that_is_refused()
     with planted(BY_TESTS["switch-one-refused-shuts-out-all"]):
         assert not let_in_beside_one_that_is_refused()
+
+
+def let_in_amid_sends(until_ms: int, *, hangs_ms: int = 10**9) -> tuple[bool, int]:
+    """Return whether 2, which has each entry some milliseconds after 1, is let in; and a delay.
+
+    That is the longest time for which nothing counted. 2 hangs from ``hangs_ms`` on.
+    """
+    found, counted, counted_ms, longest_ms = InSync(1, BEHIND_MS), 0, 0, 0
+    found.on_decided((1,), 1)
+    found.on_connected(2, 0)
+    for now_ms in range(until_ms):
+        end, its = 9 + now_ms, 5 + min(now_ms, hangs_ms)
+        found.on_confirmed(2, its, now_ms, end)
+        if (limit := found.limit(end)) > counted:
+            counted, counted_ms = limit, now_ms
+        longest_ms = max(longest_ms, now_ms - counted_ms)
+        if now_ms % 100 == 0 and (wanted := found.wanted(counted, now_ms)):
+            assert its >= counted, "who is asked for has all that counts"
+            found.ask(wanted)
+            found.on_decided(wanted, found.set_epoch + 1)
+    return found.members == {1, 2}, longest_ms
+
+
+def test_a_slave_is_let_in_though_entries_follow_each_other_without_a_pause() -> None:
+    assert let_in_amid_sends(10_000) == (True, 4)
+    is_in, longest_ms = let_in_amid_sends(10_000, hangs_ms=1_900)
+    assert not is_in
+    assert longest_ms < HOLD_MS + 200, "who hangs holds nothing up for long"
+    with planted(BY_TESTS["switch-let-in-in-a-pause-only"]):
+        assert let_in_amid_sends(10_000) == (False, 0)
+
+
+def test_a_slave_that_entries_wait_for_holds_nothing_up_once_it_is_gone() -> None:
+    found = InSync(1, BEHIND_MS)
+    found.on_decided((1,), 1)
+    found.on_connected(2, 0)
+    for now_ms in range(0, 10_000, 100):
+        if not found.is_holding:
+            found.on_confirmed(2, 500, now_ms, 500)
+            assert found.wanted(900, now_ms) is None
+    assert (found.is_holding, found.limit(900)) == (True, 500)
+    found.on_gone(2, 10_000)
+    assert (found.is_holding, found.limit(900)) == (False, 900)
 
 
 def let_in_with_a_lost_tail() -> bool:
