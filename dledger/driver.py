@@ -77,6 +77,8 @@ class Driver:
         self._under_way: list[Sync] = []
         self._cut_behind: LogIndex | None = None
         """Behind which entry the log is being cut, maybe in another thread; None: it is not."""
+        self._is_cut = False
+        """Whether the log is cut already, as this `Ready` asks: the next step found no space."""
         self._ready_term: Term = raft.state.term
         """The term of the last `Ready`; the term may change while that is worked off."""
         self._held: deque[HeldReplies] = deque()
@@ -89,6 +91,7 @@ class Driver:
     def begin(self, ready: Ready) -> bool:
         """Tell whether `persist_state` must run before `complete`; call it at once."""
         self._ready_term = self._raft.state.term
+        self._is_cut = False
         if ready.truncate_from is not None or ready.snapshot is not None:
             kept = _last_kept(ready)
             if kept is not None:
@@ -103,14 +106,17 @@ class Driver:
     def persist_state(self, ready: Ready) -> None:
         """Make term and vote durable, then cut what the leader's log does not have.
 
-        Errors: `DiskFull`, then nothing was done and it may be called again; `FatalError`.
+        Errors: `DiskFull`, then it may be called again, and goes on; `FatalError`.
         """
         if ready.hard_state is not None:
             self._hard_state_file.save(ready.hard_state)
+        if ready.truncate_from is not None and not self._is_cut:
+            self._store.truncate(ready.truncate_from)
+            self._is_cut = True
+        # Behind the cut: a configuration that is cut is in these no more. Were they saved first, a
+        # crash in between would leave it in the log, and its replica without knowing of it.
         if ready.configs is not None and self._membership_file is not None:
             self._membership_file.save(ready.configs)
-        if ready.truncate_from is not None:
-            self._store.truncate(ready.truncate_from)
         if ready.snapshot is not None:
             self._staged = self._store.stage(ready.snapshot)
 

@@ -30,6 +30,19 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="configurations-saved-before-the-cut",
+        breaks="A replica notes the configurations of its log before it cuts one off: a crash in"
+        " between leaves that one in the log, and the replica counts voters without it.",
+        source="Raft dissertation 4.1: the latest configuration in the log is in force.",
+        plant=patch(
+            "dledger.driver:Driver.persist_state",
+            ("    if ready.truncate_from is not None and",
+             "    if ready.configs is not None and self._membership_file is not None:\n"
+             "        self._membership_file.save(ready.configs)\n"
+             "    if ready.truncate_from is not None and"),
+        ),
+    ),
+    Mutant(
         name="new-group-counted-by-its-requests",
         breaks="Each request of a group that is being created takes one from the stock of new"
         " groups: a slow creation with many pulls leaves none for others.",

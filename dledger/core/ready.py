@@ -103,7 +103,7 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     reads: tuple[ReadConfirmed, ...] = ()
     snapshot: StageWork | None = None
     configs: tuple[ConfigEntry, ...] | None = None
-    """On disk and synced together with ``hard_state``, and so before the entries they are."""
+    """On disk and synced behind the cut, and before the entries they are."""
 
 
 def describe_event(event: Event) -> str:
