@@ -110,7 +110,8 @@ class Opener:
         mac = self._key.copy()
         mac.update(_NUMBER.pack(self._number))
         self._number += 1
-        mac.update(encode_frame(frame.serialize_type, frame.header, len(content)))
+        bytes_max = PREFIX_BYTES + len(frame.header) + len(content)  # who cut it has a bound
+        mac.update(encode_frame(frame.serialize_type, frame.header, len(content), bytes_max))
         mac.update(content)
         if not hmac.compare_digest(mac.digest()[:SEAL_BYTES], body[-SEAL_BYTES:]):
             raise NotProven("a frame with a seal that is not its own")

@@ -21,8 +21,14 @@ from dledger.codec.handshake import (
 )
 from dledger.codec.peer import PeerCodec
 from dledger.core.messages import Heartbeat
+from dledger.limits import PEER_FRAME_BYTES_MAX
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
-from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.frame import (
+    MAX_FRAME_BYTES,
+    Frame,
+    FrameDecoder,
+    encode_frame,
+)
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
@@ -229,3 +235,13 @@ def test_a_seal_covers_large_entries_in_parts():
     decoder = FrameDecoder(1 << 25)
     (frame,) = decoder.feed(b"".join(sealer.seal(buffers)))
     assert opener.open(frame).body.endswith(data)
+
+
+def test_a_seal_opens_whatever_a_member_may_send():
+    """An entry of a version that had no bound reaches all members, with a shared key, too."""
+    sealer, opener = Sealer(KEY), Opener(KEY)
+    entry = bytes(MAX_FRAME_BYTES + 1)
+    head = encode_frame(1, b"h", len(entry), PEER_FRAME_BYTES_MAX)
+    decoder = FrameDecoder(PEER_FRAME_BYTES_MAX)
+    (frame,) = decoder.feed(b"".join(sealer.seal((head, entry))))
+    assert opener.open(frame).body == entry
