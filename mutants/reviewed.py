@@ -43,6 +43,15 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="snapshot-ahead-of-the-log",
+        breaks="A snapshot holds the state as of an entry that a loss of power can still take.",
+        source="Write-ahead logging: what follows from an entry is written behind it.",
+        plant=patch(
+            "broker.retention.compaction:Compactor.compact",
+            ("await node.operations.sync_to(state_index)", "True"),
+        ),
+    ),
+    Mutant(
         name="new-group-counted-by-its-requests",
         breaks="Each request of a group that is being created takes one from the stock of new"
         " groups: a slow creation with many pulls leaves none for others.",

@@ -196,7 +196,10 @@ class Compactor:
                 # The tables as they are at this entry, whatever is applied until they are text.
                 state_index = self._log.index_before(self._store.applied)
                 image = await in_turns(image_steps(self._snapshot.take_steps(), starts))
-                if not await node.trimmer.trim(plan, state_index, image):
+                # Entries that a loss of power takes must not live on in a snapshot: whoever
+                # installs it would pass over what takes their place.
+                is_synced = await node.operations.sync_to(state_index)
+                if not (is_synced and await node.trimmer.trim(plan, state_index, image)):
                     reason = "the snapshot could not be written, see the log of the broker"
             if node.first_index <= limit:
                 reason += "; what is left of that shares a segment with what stays"

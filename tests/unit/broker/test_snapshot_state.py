@@ -115,9 +115,14 @@ def compactor(state: bytes, store: Any = None, trimmer: Any = None) -> Compactor
         snapshot_state=lambda: state,
         snapshot_path="/store/dledger-n0/snapshot",
     )
+
+    async def sync_to(_index: int) -> bool:
+        return True
+
     node: Any = SimpleNamespace(
-        reader=reader, trimmer=trimmer, self_id="n0", first_index=0, first_position=0
-    )
+        reader=reader, trimmer=trimmer, self_id="n0", first_index=0, first_position=0,
+        operations=SimpleNamespace(sync_to=sync_to),
+    )  # fmt: skip
     log: Any = SimpleNamespace(index_before=lambda _position: 90)
 
     async def save() -> None:
