@@ -8,7 +8,7 @@ Every replica trims for itself. Source: Raft paper 7.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -143,7 +143,7 @@ class Trimmer:
             return
         if not store.first_index < first_index <= store.last_index:
             return
-        remove = store.trim(TrimPlan(first_index, meta.position, meta.id.last_term, 0))
+        steps = store.trim(TrimPlan(first_index, meta.position, meta.id.last_term, 0))
         state = self._raft.state
         self._note(
             Event(
@@ -153,7 +153,7 @@ class Trimmer:
         )  # fmt: skip
         _log.warning("event=snapshot_adopted node=%s first_index=%d", self._node_id, first_index)
         done(meta)
-        self._worker.submit(remove, _nothing)
+        self._remove(steps, _nothing)
 
     def stop(self) -> None:
         """Answer who waits."""
@@ -181,7 +181,7 @@ class Trimmer:
             self._answer(trimmed=False)
             return
         self._user.on_trimmed(plan.position)
-        remove = store.trim(plan)
+        steps = store.trim(plan)
         state = self._raft.state
         self._note(
             Event(
@@ -193,7 +193,16 @@ class Trimmer:
             "event=trimmed node=%s first_index=%d position=%d segments=%d",
             self._node_id, plan.first_index, plan.position, plan.segments,
         )  # fmt: skip
-        self._worker.submit(remove, partial(self._answer, trimmed=True))
+        self._remove(steps, partial(self._answer, trimmed=True))
+
+    def _remove(self, steps: Sequence[Callable[[], None]], done: Callable[[], None]) -> None:
+        """Remove files, a few at a time: what else waits for the thread comes in between.
+
+        What a stop leaves is removed at the next start.
+        """
+        step, *rest = steps
+        again = partial(self._guard, partial(self._remove, rest, done))
+        self._worker.submit(step, again if rest else done)
 
     def _answer(self, *, trimmed: bool) -> None:
         waiting, self._waiting = self._waiting, None

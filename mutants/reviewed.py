@@ -52,6 +52,16 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="all-segments-removed-in-one-go",
+        breaks="All segments that a trim drops are removed in one piece of work: a leader takes its"
+        " own disk for hung, and votes wait.",
+        source="docs/raft.md, When the disk fails; RocketMQ deleteFileBatchMax.",
+        plant=patch(
+            "dledger.storage.log_store:LogStore.trim",
+            ("data.parts(REMOVED_AT_ONCE)", "data.parts(1 << 20)"),
+        ),
+    ),
+    Mutant(
         name="new-group-counted-by-its-requests",
         breaks="Each request of a group that is being created takes one from the stock of new"
         " groups: a slow creation with many pulls leaves none for others.",

@@ -28,6 +28,11 @@ class Dropped(NamedTuple):
     files: list[File]
     """Those of them that are open."""
 
+    def parts(self, count: int) -> "list[Dropped]":
+        """Return them in parts of at most ``count`` files, in order."""
+        places = range(0, len(self.bases), count)
+        return [Dropped(self.bases[at : at + count], self.files[at : at + count]) for at in places]
+
 
 class Segments:
     """The files in one directory; positions and sizes are bytes."""

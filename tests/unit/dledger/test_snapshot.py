@@ -403,7 +403,8 @@ def test_trim_survives_a_crash_at_every_step(tmp_path):
         assert plan.first_index > 20
         last = (plan.first_index - 1, plan.base_term, plan.position)
         store.snapshots.save(encode_snapshot(last, 59, GROUP, b"state"))
-        store.trim(plan)()
+        for step in store.trim(plan):
+            step()
         store.close()
 
     before = contents(make_log(tmp_path / "whole"))
@@ -538,7 +539,8 @@ def end_after_a_trim_with_what_found_no_space(path):
     announced = decode_snapshot(data)[0].id
     assert not store.stage(StageWork(announced, 0, data, install=True)).kept
     assert store.snapshots.save(data)
-    store.trim(plan)()
+    for step in store.trim(plan):
+        step()
     store.close()
     again = open_store(path, RealDisk(), Checkpoint())
     again.close()
