@@ -24,6 +24,7 @@ from dledger.peers.rpc import PeerTransport
 from dledger.peers.vouching import Voucher
 from dledger.replica import place_body
 from dledger.storage.log_store import LogStore
+from dledger.storage.snapshot_files import MEMBERS_MAX
 
 ELECTIONS_WAITED: Final = 10
 """How many of the longest election timeouts a change waits to be committed."""
@@ -91,6 +92,8 @@ class MembershipService:
                 " the last one a digit"
             )
         group, members = self._config.group, self._configuration.members
+        if len(members) >= MEMBERS_MAX and node_id not in members:
+            raise MembershipRefused(f"the group has {len(members)} members, and may have no more")
         if not all(names_fit(group, node_id, one) for one in members):
             raise MembershipRefused(f"{node_id} is too long beside the name of this group")
         if not is_address(address):

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from dledger import membership
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import Role
 from dledger.errors import DLedgerError, MembershipRefused, NotLeader
@@ -269,6 +270,27 @@ async def longest_learner(path):
 
 def test_learner_whose_name_no_message_has_room_for_never_gets_into_the_log(tmp_path):
     run(longest_learner(tmp_path))
+
+
+async def one_learner_too_many(path):
+    group = Group(path, 1)
+    await group.start()
+    leader = await group.leader()
+    try:
+        await leader.operations.change_membership(Change(ADD, "n3", "127.0.0.1:1"))
+        with pytest.raises(MembershipRefused, match="the group has 2 members, and may have no"):
+            await leader.operations.change_membership(Change(ADD, "n4", "127.0.0.1:1"))
+        await leader.operations.change_membership(Change(REMOVE, "n3"))
+        await leader.operations.change_membership(Change(ADD, "n4", "127.0.0.1:1"))
+    finally:
+        await group.stop()
+    assert not group.fatal
+
+
+def test_no_group_gets_more_members_than_a_snapshot_may_name(tmp_path, monkeypatch):
+    """Its members would refuse each other's snapshots for good."""
+    monkeypatch.setattr(membership, "MEMBERS_MAX", 2)
+    run(one_learner_too_many(tmp_path))
 
 
 def test_name_that_is_no_name_does_not_end_the_link(tmp_path):
