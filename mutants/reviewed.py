@@ -62,6 +62,16 @@ REVIEWED: Final = (
         ),
     ),
     Mutant(
+        name="round-of-the-future-believed",
+        breaks="An answer to a round of heartbeats that has not begun confirms all reads until it"
+        " has: a leader that is cut off answers with what is no longer the newest.",
+        source="Raft dissertation 6.4; dledger.core.plausible: what nothing could take back.",
+        plant=patch(
+            "dledger.core.replication:on_heartbeat_reply",
+            ("if reply.round <= state.heartbeat_round:", "if reply.round:"),
+        ),
+    ),
+    Mutant(
         name="new-group-counted-by-its-requests",
         breaks="Each request of a group that is being created takes one from the stock of new"
         " groups: a slow creation with many pulls leaves none for others.",

@@ -159,7 +159,8 @@ def on_heartbeat_reply(state: RaftState, reply: HeartbeatReply) -> None:
     if progress is None:
         return
     progress.contact_tick = state.tick
-    progress.round_heard = max(progress.round_heard, reply.round)
+    if reply.round <= state.heartbeat_round:  # a later one would confirm reads before they begin
+        progress.round_heard = max(progress.round_heard, reply.round)
     if progress.silent:
         progress.silent = False
         progress.sent_tick = None

@@ -5,6 +5,8 @@ import pytest
 from dledger.core.messages import Heartbeat, HeartbeatReply
 from dledger.core.model import Role
 from dledger.core.raft import Raft
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.cluster import Cluster
 
 
@@ -99,6 +101,22 @@ def test_answer_to_an_earlier_round_confirms_nothing():
     assert reader.answers() == []
     cluster.step(HeartbeatReply("n2", "n0", term, round_before + 1))
     assert len(reader.answers()) == 1
+
+
+def confirmed_by_an_answer_to_a_later_round():
+    """Return what a leader confirms that nobody hears, behind an answer that nobody can give."""
+    cluster, reader = elected()
+    raft = cluster["n0"]
+    later = raft.state.heartbeat_round + 100
+    cluster.do("n0", lambda raft: raft.step(HeartbeatReply("n1", "n0", raft.state.term, later)))
+    reader.ask("n0")
+    return reader.answers()
+
+
+def test_answer_to_a_round_that_has_not_begun_confirms_nothing():
+    assert confirmed_by_an_answer_to_a_later_round() == []
+    with planted(BY_TESTS["round-of-the-future-believed"]):
+        assert len(confirmed_by_an_answer_to_a_later_round()) == 1
 
 
 def test_answers_are_counted_by_follower():
