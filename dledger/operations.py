@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
-from dledger.core.configuration import Change
+from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import LogIndex, NodeId, Term
 from dledger.disk.flusher import Flusher
 from dledger.driver import Driver
@@ -126,6 +126,8 @@ class Operations:
         if not host.is_running or not host.is_leader:
             raise NotLeader(host.leader_id)
         term = host.term
+        if change.kind is ChangeKind.REMOVE and change.node_id == host.config.self_id:
+            host.before_hand_over()  # once it is out, another one leads
         self._appender.close_batch()
         index = self._service.propose(change)
         host.follow_role()

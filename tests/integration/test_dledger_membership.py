@@ -272,6 +272,33 @@ def test_learner_whose_name_no_message_has_room_for_never_gets_into_the_log(tmp_
     run(longest_learner(tmp_path))
 
 
+async def leader_that_holds_back(path):
+    """Remove a leader; what it appended as it handed over, its successor has."""
+    group = Group(path)
+    await group.start()
+    leader = await group.leader()
+    appended = []
+
+    def hand_over():
+        leader.reserve(4)
+        appended.append(leader.append((b"last",), 4))
+
+    group.listeners[leader.self_id].on_hand_over = hand_over
+    try:
+        index = await leader.operations.change_membership(Change(REMOVE, leader.self_id))
+        await group.stop(leader.self_id)
+        successor = await group.leader()
+        assert appended == [index - 1]
+        assert successor.reader.body_view(index - 1) == b"last"
+    finally:
+        await group.stop()
+        assert not group.fatal
+
+
+def test_a_leader_that_is_removed_hands_over_what_it_held_back(tmp_path):
+    run(leader_that_holds_back(tmp_path))
+
+
 async def one_learner_too_many(path):
     group = Group(path, 1)
     await group.start()
