@@ -38,8 +38,9 @@ class DLedgerListener:
     def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
         """Take a change of role, term or leader.
 
-        On loss of leadership, what was appended and is not committed yet has an unknown outcome:
-        another leader may still commit it. What was committed before was told before.
+        On loss of leadership, what was appended and was not told as committed has an unknown
+        outcome: another leader may still commit it. Some of it may be committed already, and is
+        told later: what came in the same turn as the loss waits until the new term is on disk.
         """
 
     def on_rolled_back(self, first_index: LogIndex) -> bool:
