@@ -16,7 +16,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A2", title="lost by progress",
         question="did a group commit past a message that it had not got?", severity=CRIT,
-        needs="acks, deliveries",
+        needs="sends, acks, deliveries",
         weighs="drain, faults, subscriptions, clock_tolerance_ns",
         in_process=True, on_spark=True, excusable=True,
     ),
@@ -54,7 +54,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A9", title="redelivery without a cause",
         question="was anything delivered again that nothing explains?", severity=MAJOR,
-        needs="deliveries, events",
+        needs="sends, deliveries, events",
         weighs="acks, faults, raft_probe, contract, clock_tolerance_ns",
         in_process=True, on_spark=True,
     ),
@@ -83,7 +83,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A13", title="poll that goes back",
         question="does a consumer read a queue forwards while it holds it?", severity=MAJOR,
-        needs="deliveries",
+        needs="sends, deliveries",
         weighs="faults, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
@@ -91,7 +91,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A14", title="poll that skips",
         question="does a consumer pass over nothing that is owed to it?", severity=MAJOR,
-        needs="deliveries",
+        needs="sends, deliveries",
         weighs="events, faults, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
@@ -108,27 +108,28 @@ CHECKS: Final = (
     CheckEntry(
         id="A16", title="queue with a hole",
         question="did the auditor find a message at each offset of a queue?", severity=MAJOR,
-        needs="deliveries, drain",
+        needs="sends, deliveries, drain",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A17", title="order of a shard",
         question="is a shard's order of delivery its order in the log, by one consumer at a time?",
-        severity=MAJOR, needs="deliveries",
-        weighs="reconsume_max, clock_tolerance_ns",
+        severity=MAJOR, needs="sends, deliveries",
+        weighs="acks, reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A18", title="group's progress falls",
         question="is an offset that a group committed ever told lower again?", severity=MAJOR,
         needs="acks",
-        weighs="faults, raft_probe, contract, clock_tolerance_ns",
+        weighs="sends, faults, raft_probe, contract, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A19", title="progress beyond the end",
         question="did a group commit an offset behind the end of its queue?", severity=MAJOR,
         needs="acks, drain",
+        weighs="sends",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
@@ -171,14 +172,14 @@ CHECKS: Final = (
     CheckEntry(
         id="A26", title="ladder of retries",
         question="does each retry come when its level says, and no more of them than allowed?",
-        severity=MAJOR, needs="acks, deliveries",
-        weighs="faults, reconsume_max, clock_tolerance_ns",
+        severity=MAJOR, needs="sends, acks, deliveries",
+        weighs="faults, raft_probe, reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A27", title="refused by a listener and not delivered again",
         question="did what a listener refused come again?", severity=MAJOR,
-        needs="acks, deliveries",
+        needs="sends, acks, deliveries",
         weighs="drain, faults, reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
         excusable=True,
@@ -186,14 +187,14 @@ CHECKS: Final = (
     CheckEntry(
         id="A28", title="dead letter before its time",
         question="is only in the dead letter queue what was refused often enough?", severity=MAJOR,
-        needs="acks, deliveries",
+        needs="sends, acks, deliveries",
         weighs="reconsume_max",
         in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A29", title="dead letter twice, or late",
         question="is a dead letter there once, and soon?", severity=MINOR,
-        needs="acks, deliveries",
+        needs="sends, acks, deliveries",
         weighs="faults, raft_probe, reconsume_max, clock_tolerance_ns",
         in_process=True, on_spark=True, simulated=True,
     ),

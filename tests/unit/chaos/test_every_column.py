@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chaos.catalogue.checks import REFUSED, without
 from chaos.checker import check_history
 from chaos.history.domains import WORDS
 from chaos.history.tables import TABLES
@@ -100,3 +101,25 @@ def test_what_no_check_reads_is_refused_as_well(table, name, value, run):
     assert refused(run, table, name, value)
     with planted(HARNESS_BUGS["unread-columns-unchecked"]):
         assert not refused(run, table, name, value)
+
+
+@pytest.mark.parametrize("table", WRITTEN)
+def test_what_was_refused_makes_nothing_an_anomaly(table, run):
+    """Topics that were made anew, or that were sent to at all, are known by sends alone."""
+    path = run / "tables" / table / "part-0.parquet"
+    before = path.read_bytes()
+    try:
+        path.write_bytes(b"no Parquet")
+        results = check_history(load_history(run)).results
+    finally:
+        path.write_bytes(before)
+    assert {name: one.summary for name, one in results.items() if one.verdict == "invalid"} == {}
+    silent = [name for name, one in results.items() if one.verdict != "unknown"]
+    rest_on_sends = {"A2", "A9", "A13", "A14", "A16", "A17", "A18", "A19", "A26", "A27", "A28"}
+    rest_on_sends |= {"A29", "A39", "A46", "A52", "A53", "A54", "A55", "A57"}
+    assert table != "sends" or rest_on_sends.isdisjoint(silent)
+
+
+@pytest.mark.parametrize("check", ["A26", "A38"])
+def test_what_an_answer_of_a_broker_would_excuse_is_unknown_without_answers(check):
+    assert "raft_probe" in without(check, {"raft_probe": REFUSED})
