@@ -140,14 +140,52 @@ def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
 
 
 def _cast(values: pa.ChunkedArray, column: Column, complaints: list[str]) -> pa.ChunkedArray:
-    wanted = arrow_type(column.type)
-    if values.type == wanted or (pa.types.is_nested(wanted) and pa.types.is_nested(values.type)):
+    given, wanted = values.type, arrow_type(column.type)
+    if given == wanted:
+        return values
+    if _is_another_kind(given, wanted):
+        complaints.append(f"column {column.name} is {given}: write it as {column.type}")
         return values
     try:
-        return pc.cast(values, wanted)
+        is_struct = pa.types.is_struct(wanted) and pa.types.is_struct(given)
+        return _with_members(values, wanted) if is_struct else pc.cast(values, wanted)
     except pa.ArrowException as error:
         first = (str(error).strip().splitlines() or ["?"])[0]
         complaints.append(
             f"column {column.name} is {values.type} and cannot be read as {column.type}: {first}"
         )
         return values
+
+
+def _is_another_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell whether a column is of a kind of which no value of the declared one can be made.
+
+    A moment has a unit of its own and an origin, which a number of it does not tell.
+    """
+    if pa.types.is_null(given):
+        return False
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_temporal(given) or pa.types.is_boolean(given))
+    if pa.types.is_list(wanted):
+        kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        return not any(is_kind(given) for is_kind in kinds)
+    return bool(pa.types.is_struct(wanted) and not pa.types.is_struct(given))
+
+
+def _with_members(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Return structs with the declared members, by their names; one that is absent is null.
+
+    Errors: pa.ArrowException for a member that cannot be understood.
+    """
+    given = {values.type.field(at).name for at in range(values.type.num_fields)}
+    fields = [wanted.field(at) for at in range(wanted.num_fields)]
+    chunks = []
+    for chunk in values.chunks:
+        members = [
+            pc.cast(pc.struct_field(chunk, one.name), one.type)
+            if one.name in given
+            else pa.nulls(len(chunk), one.type)
+            for one in fields
+        ]
+        chunks.append(pa.StructArray.from_arrays(members, fields=fields, mask=pc.is_null(chunk)))
+    return pa.chunked_array(chunks, type=wanted)

@@ -59,6 +59,8 @@ def complaints_of(table: str, column: Column, values: pa.ChunkedArray) -> list[s
         strange = sorted({str(word) for word in flat} - set(TRIES))
         if strange:
             found.append(f"{name} has the words {', '.join(strange)}; write {', '.join(TRIES)}")
+    elif pa.types.is_list(values.type) and pc.list_flatten(values).null_count:
+        found.append(f"{name} has a list with null in it: leave it out of the list")
     return found
 
 

@@ -90,4 +90,22 @@ WITHHELD: Final = (
         source="Seen in this system: 1e400 left a whole run unjudged.",
         plant=patch("chaos.load:index_of", ("except OverflowError", "except ZeroDivisionError")),
     ),
+    Mutant(
+        name="moments-are-numbers",
+        breaks="The number of a timestamp or of a time span is taken as it is, in whatever unit.",
+        source="Seen in this system: spans in microseconds were nanoseconds, timestamps seconds.",
+        plant=patch("chaos.foreign:_cast", ("if _is_another_kind(given, wanted):", "if False:")),
+    ),
+    Mutant(
+        name="words-of-no-are-yes",
+        breaks="What a witness saw may be of any type; whatever it says is yes.",
+        source="Seen in this system: the word false excused what a fault did not do.",
+        plant=patch(
+            "chaos.foreign:_cast",
+            (
+                "return _with_members(values, wanted) if is_struct else",
+                "return values if is_struct else",
+            ),
+        ),
+    ),
 )

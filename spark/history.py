@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from chaos.catalogue.checks import (
     BARE,
@@ -44,9 +44,11 @@ from spark.schema import struct_type
 from spark.validation import (
     Seen,
     Span,
+    is_unlike,
     look_through,
     odd_members,
     strange_bounds,
+    try_to_read,
     unlike_clocks,
     usable_members,
 )
@@ -370,12 +372,13 @@ def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
         wanted = declared.get(given.name)
         if wanted is None or wanted == given.type:
             continue
-        if pa.types.is_nested(wanted) and pa.types.is_nested(given.type):
+        if is_unlike(given.type, wanted):
+            found.append(f"column {given.name} is {given.type}, and has to be {wanted}")
             continue
         try:
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches(columns=[given.name]):
-                    pc.cast(batch.column(0), wanted)
+                    try_to_read(batch.column(0), wanted)
         except (OSError, pa.ArrowException) as error:
             found.append(
                 f"column {given.name} is {given.type} and cannot be read as {wanted}: "
@@ -399,22 +402,33 @@ def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
         parts.append(session.read.schema(target).parquet(*paths))
     for file in groups.get(False, []):
         raw = session.read.parquet(str(file))
-        present = {column.lower(): column for column in raw.columns}
-        parts.append(
-            raw.select(
-                *(
-                    F.col(f"`{present[f.name]}`").cast(f.dataType).alias(f.name)
-                    if f.name in present
-                    else F.lit(None).cast(f.dataType).alias(f.name)
-                    for f in target.fields
-                )
-            )
-        )
+        present = {column.name.lower(): column for column in raw.schema.fields}
+        parts.append(raw.select(*(_column(present.get(f.name), f) for f in target.fields)))
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.unionByName(part)
     rows = _widened(whole, name, history.tolerance)
     return rows if history.part is None else _part_of(session, history, name, rows)
+
+
+def _column(given: StructField | None, wanted: StructField) -> Column:
+    """Return a column of a file as it is declared; null where the file has none.
+
+    Spark would take the members of a struct by their order.
+    """
+    if given is None:
+        return F.lit(None).cast(wanted.dataType).alias(wanted.name)
+    column = F.col(f"`{given.name}`")
+    if not isinstance(wanted.dataType, StructType) or not isinstance(given.dataType, StructType):
+        return column.cast(wanted.dataType).alias(wanted.name)
+    names = given.dataType.names
+    members = [
+        (column.getField(one.name) if one.name in names else F.lit(None)).cast(one.dataType)
+        for one in wanted.dataType.fields
+    ]
+    named = zip(members, wanted.dataType.names, strict=True)
+    whole = F.struct(*(member.alias(name) for member, name in named))
+    return F.when(column.isNotNull(), whole).alias(wanted.name)
 
 
 def _part_of(session: SparkSession, history: History, name: str, rows: DataFrame) -> DataFrame:

@@ -68,6 +68,7 @@ class ColumnLook:
         self.words = WORDS.get((table, column.name))
         self.least = LEAST.get((table, column.name))
         self.is_tries = (table, column.name) == ("sends", "tries")
+        self.is_list = column.type.startswith("array<")
         self.is_clock = column.name in CLOCKS.get(table, ())
         self.is_telling = column.name in TELLING.get(table, ())
         self.silent = 0
@@ -80,7 +81,7 @@ class ColumnLook:
     @property
     def is_ruled(self) -> bool:
         """Whether there is anything to look for."""
-        special = self.is_tries or self.is_clock or self.is_telling
+        special = self.is_list or self.is_clock or self.is_telling
         return (
             not self.column.nullable or special or self.words is not None or self.least is not None
         )
@@ -90,7 +91,7 @@ class ColumnLook:
         if pa.types.is_dictionary(given.type):
             given = given.dictionary_decode()
         wanted = arrow_type(self.column.type)
-        values = given if pa.types.is_nested(wanted) else pc.cast(given, wanted)
+        values = given if pa.types.is_nested(given.type) else pc.cast(given, wanted)
         if not self.column.nullable and values.null_count:
             self._note("null", pc.is_null(values), values)
         if self.words is not None:
@@ -98,6 +99,8 @@ class ColumnLook:
             self._note("word", pc.invert(known), values)
         if self.least is not None:
             self._note("small", pc.less(values, self.least), values)
+        if self.is_list and not self.is_tries:
+            self._note_gap(values)
         if self.is_tries:
             for word in pc.unique(values.flatten()).to_pylist():
                 if word not in TRIES:
@@ -122,9 +125,18 @@ class ColumnLook:
                 "word": f"use one of {', '.join(dict.fromkeys(self.words or ()))}",
                 "small": f"use {self.least} or more, or null where it is not known",
                 "try": f"use {', '.join(TRIES)}",
+                "gap": "leave out of a list what is null",
             }
             more = f" (and {number - 1} more rows)" if number > 1 else ""
             yield f"row {row}{more}: {name} is {value!r}: {remedies[rule]}"
+
+    def _note_gap(self, values: pa.Array) -> None:
+        """Note the first list with a null in it."""
+        if not values.flatten().null_count:
+            return
+        lists = values.to_pylist()
+        at = next(n for n, one in enumerate(lists) if one is not None and None in one)
+        self._bad.setdefault("gap", (self._rows + at, lists[at], 1))
 
     def _note(self, rule: str, broken: pa.Array, values: pa.Array) -> None:
         broken = pc.fill_null(broken, fill_value=False)
@@ -134,6 +146,36 @@ class ColumnLook:
         at = pc.index(broken, True).as_py()
         row, value, before = self._bad.get(rule, (self._rows + at, values[at].as_py(), 0))
         self._bad[rule] = (row, value, before + number)
+
+
+def is_unlike(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether nothing of a declared type can be made of what is given.
+
+    Spark makes seconds of a moment and 0 or 1 of yes and no, and takes a list for a struct for an
+    error of the job.
+    """
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_temporal(given) or pa.types.is_boolean(given))
+    if not pa.types.is_nested(wanted) or pa.types.is_null(given):
+        return False
+    if pa.types.is_list(wanted):
+        return not (
+            pa.types.is_list(given)
+            or pa.types.is_large_list(given)
+            or pa.types.is_fixed_size_list(given)
+        )
+    return pa.types.is_struct(wanted) and not pa.types.is_struct(given)
+
+
+def try_to_read(values: pa.Array, wanted: pa.DataType) -> None:
+    """Make of values what is declared. Errors: pa.ArrowException if that cannot be done."""
+    if not pa.types.is_struct(wanted) or not pa.types.is_struct(values.type):
+        pc.cast(values, wanted)
+        return
+    names = {field.name for field in values.type}
+    for member in wanted:
+        if member.name in names:
+            pc.cast(pc.struct_field(values, member.name), member.type)
 
 
 class OrderLook:

@@ -1,0 +1,96 @@
+"""Columns of other kinds than declared: both checkers refuse what nobody can understand.
+
+And they take what tells the same: members of a struct by their names, longer lists, no value at
+all. No JVM: the job opens a history in the driver.
+"""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from chaos.checker import check_history
+from chaos.load import load_history
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
+from spark.history import open_history
+from tests.spark.kinds import every_kind
+from tests.spark.minimal import write_minimal
+
+WORDS = pa.list_(pa.string())
+
+
+@pytest.fixture(name="run", scope="module")
+def _run(tmp_path_factory):
+    return write_minimal(every_kind, tmp_path_factory.mktemp("history"))
+
+
+def judged_with(run, table, name, change, kind=None):
+    """Return the verdict and what both complain of, with a column changed; it is put back."""
+    path = run / "tables" / table / "part-0.parquet"
+    before = path.read_bytes()
+    rows = pq.read_table(path)
+    values = pa.array([change(one) for one in rows.column(name).to_pylist()], type=kind)
+    try:
+        pq.write_table(rows.set_column(rows.column_names.index(name), name, values), path)
+        history = load_history(run)
+        return check_history(history), (history.problems, open_history(run).problems)
+    finally:
+        path.write_bytes(before)
+
+
+def micros(t):
+    return None if t is None else t // 1_000
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "change", "kind"),
+    [
+        ("deliveries", "t_recv", micros, pa.timestamp("us")),
+        ("deliveries", "t_recv", micros, pa.timestamp("us", tz="Europe/Berlin")),
+        ("deliveries", "t_proc_begin", micros, pa.duration("us")),
+        ("deliveries", "queue_offset", lambda offset: offset > 0, None),
+        ("sends", "tries", lambda _: {"first": "ok"}, None),
+        ("sends", "tries", lambda _: [("first", "ok")], pa.map_(pa.string(), pa.string())),
+        ("faults", "targets", lambda _: [None], WORDS),
+        ("faults", "targets", lambda _: "n0", None),
+        ("faults", "witness", lambda _: ["seen"], WORDS),
+        ("faults", "witness", lambda _: {"effective": "perhaps"}, None),
+    ],
+)
+def test_column_of_another_kind_is_refused_by_both(table, name, change, kind, run):
+    verdict, problems = judged_with(run, table, name, change, kind)
+    assert verdict.verdict == "unknown", verdict.reasons
+    assert not any("the check failed" in reason for reason in verdict.reasons)
+    for told in problems:
+        assert any(name in line and table in line for line in told), told
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "change", "kind"),
+    [
+        ("sends", "tries", lambda tries: tries, pa.large_list(pa.large_string())),
+        ("sends", "tries", lambda _: None, pa.null()),
+        ("faults", "witness", lambda told: {"effective": told["effective"]}, None),
+        ("faults", "witness", lambda _: {"more": 1, "effective": "true"}, None),
+    ],
+)
+def test_column_that_tells_the_same_is_taken_by_both(table, name, change, kind, run):
+    verdict, problems = judged_with(run, table, name, change, kind)
+    assert (verdict.exit_code, problems) == (0, ([], []))
+
+
+def test_witness_that_saw_nothing_says_so_in_words_too(run):
+    def unseen(told):
+        return told | {"effective": "false"}
+
+    found, _ = judged_with(run, "faults", "witness", unseen)
+    assert found.verdict == "invalid", "what the faults excused is excused no more"
+    with planted(HARNESS_BUGS["words-of-no-are-yes"]):
+        assert judged_with(run, "faults", "witness", unseen)[0].exit_code == 0
+
+
+def test_planted_numbers_of_moments_are_seen(run):
+    arguments = ("sends", "delay_ms", micros, pa.duration("ms"))
+    assert judged_with(run, *arguments)[0].verdict == "unknown"
+    with planted(HARNESS_BUGS["moments-are-numbers"]):
+        assert judged_with(run, *arguments)[0].results["A56"].verdict != "unknown"
