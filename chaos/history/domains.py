@@ -143,6 +143,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
         "op_id", "t_inv", "grp", "consumer", "topic", "queue_id", "queue_offset", "msg_key",
         "kind", "value_offset",
     ),
+    "events": ("idx",),
     "txn": ("msg_key", "txn_id", "step", "answer", "t_inv", "t_cmp", "outcome"),
     "drain": ("grp", "topic", "queue_id", "min_off", "end_off", "read_to", "drained"),
     "replica_log": (

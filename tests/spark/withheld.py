@@ -120,6 +120,7 @@ REFUSED: dict[str, tuple[foreign.After, str]] = {
     "deliveries twice": (twice("deliveries", 4), "twice|once more"),
     "an acknowledgement twice": (twice("acks"), "twice|once more"),
     "a fault twice": (fault_twice, "twice|once more"),
+    "a number twice, another never": (changed("events", 0, idx=1), "twice|once more"),
     "acknowledged before it was sent": (changed("sends", 2, t_cmp=1_001 * MS), "t_cmp is"),
     "a call that ends first": (
         changed("deliveries", 2, t_proc_begin=1_100 * MS, t_proc_end=1_099 * MS), "t_proc_end is",
