@@ -131,12 +131,13 @@ class History:
     @cached_property
     def epochs(self) -> dict[str, tuple[int, int]]:
         """First and last epoch of each topic that was sent to (it was recreated in between)."""
-        found: dict[str, tuple[int, int]] = {self.topic: (0, 0)} if self.topic else {}
+        found: dict[str, tuple[int, int]] = {}
         for send in self.sends:
             epoch = send.get("epoch") or 0
             low, high = found.get(send.get("topic", ""), (epoch, epoch))
             found[send.get("topic", "")] = (min(low, epoch), max(high, epoch))
-        return found
+        # Only where nothing was sent to it: whoever counts from 1 has made nothing anew.
+        return found if not self.topic else {self.topic: (0, 0)} | found
 
     @cached_property
     def anew(self) -> set[str]:
