@@ -15,8 +15,8 @@ from itertools import pairwise
 from chaos.checker.alone import acknowledged_alone, lonely_spans
 from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
 
-Lead = tuple[str, int]
-"""A node that leads, and its term."""
+Lead = tuple[int, int, str]
+"""Group, term and node of one that leads."""
 FREQUENT = frozenset({"append", "commit"})
 """Kinds of events that have files of their own, which are the first to be written over."""
 NO_EVENTS = "no replica noted that it leads"
@@ -87,12 +87,12 @@ def check_old_terms(history: History) -> Result:
     since = _leads(history)
     own: dict[Lead, int] = {}
     for row in frequent:
-        office = (row["node"], row["term"])
+        office = _office(row, row["node"])
         if row["kind"] == "append" and office in since:
             own[office] = min(own.get(office, row["prev_index"]), row["prev_index"])
     found = []
     for row in sorted(frequent, key=lambda row: (row["node"], row["seq"])):
-        office = (row["node"], row["term"])
+        office = _office(row, row["node"])
         if row["kind"] != "commit" or row["seq"] < since.get(office, row["seq"] + 1):
             continue
         before = own.get(office)
@@ -152,7 +152,7 @@ def _is_among(send: Row, known: Collection[tuple[int, int]]) -> bool:
     return (send["op_id"], send["msg_key"]) in known
 
 
-def _leaders(history: History) -> set[tuple[int, int, str]]:
+def _leaders(history: History) -> set[Lead]:
     """Return group, term and node of all that noted that they lead."""
     return {
         _office(row, row["node"])
@@ -161,7 +161,7 @@ def _leaders(history: History) -> set[tuple[int, int, str]]:
     }
 
 
-def _office(row: Row, node: str) -> tuple[int, int, str]:
+def _office(row: Row, node: str) -> Lead:
     return row.get("group") or 0, row["term"], node
 
 
@@ -170,10 +170,10 @@ def _leads(history: History) -> dict[Lead, int]:
     since: dict[Lead, int] = {}
     for row in history.raft_events:
         if row["kind"] == "become_leader":
-            office = (row["node"], row["term"])
+            office = _office(row, row["node"])
             since[office] = min(since.get(office, row["seq"]), row["seq"])
     known = _known_since(history.raft_events)
-    return {office: seq for office, seq in since.items() if seq >= known.get(office[0], 0)}
+    return {office: seq for office, seq in since.items() if seq >= known.get(office[2], 0)}
 
 
 def _known_since(events: Iterable[Row]) -> dict[str, int]:

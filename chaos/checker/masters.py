@@ -30,7 +30,7 @@ def check_masters(history: History) -> Result:
         if row.get("node") is not None:
             named[row.get("grp") or "", row["epoch"]].add(row["node"])
             anywhere[row["epoch"]].add(row["node"])
-    acknowledged = _acknowledged(history)
+    acknowledged = {(one, term) for (_, term), nodes in _ackers(history).items() for one in nodes}
     found: list[Row] = [
         {"epoch": epoch, "explain": f"controllers named {_names(nodes)} as masters of {epoch}"}
         for (_, epoch), nodes in sorted(named.items())
@@ -43,12 +43,9 @@ def check_masters(history: History) -> Result:
             if masters and node not in masters:
                 words = f"{node} {what} in epoch {epoch}, whose master is {_names(masters)}"
                 found.append({"node": node, "epoch": epoch, "explain": words})
-    ackers: dict[int, set[str]] = defaultdict(set)
-    for node, epoch in acknowledged:
-        ackers[epoch].add(node)
     found += [
         {"epoch": epoch, "explain": f"{_names(nodes)} acknowledged in epoch {epoch}"}
-        for epoch, nodes in sorted(ackers.items())
+        for (_, epoch), nodes in sorted(_ackers(history).items())
         if len(nodes) > 1
     ]
     summary = f"{len(named)} epochs had a master, as controllers say"
@@ -79,13 +76,16 @@ def _led(history: History) -> set[Claim]:
     }
 
 
-def _acknowledged(history: History) -> set[Claim]:
-    """Return who acknowledged in which term, as far as that is proved."""
-    return {
-        (send["node"], send["raft_term"])
-        for send in history.ok_sends
-        if send.get("raft_term") is not None and send.get("node") is not None
-    }
+def _ackers(history: History) -> dict[tuple[int, int], set[str]]:
+    """Return by group and term who acknowledged, as far as that is proved.
+
+    Groups count their epochs each for itself.
+    """
+    found: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for send in history.ok_sends:
+        if send.get("raft_term") is not None and send.get("node") is not None:
+            found[send.get("raft_group") or 0, send["raft_term"]].add(send["node"])
+    return found
 
 
 def _names(nodes: set[str]) -> str:

@@ -76,7 +76,7 @@ def check_old_terms(context: Context) -> CheckResult:
         return unknown("A37", f"needs {missing} of leaders, appends and commits")
     if missing := _lacking(frequent, "index", "prev_index"):
         return unknown("A37", f"needs {missing} of appends and commits")
-    office = ["node", "term"]
+    office = ["group", "node", "term"]
     # Of a node some of whose events are gone, what is left of the frequent ones is all there.
     known = events.filter("seq is not null").groupBy("node").agg(
         (F.countDistinct("seq") == F.max("seq") - F.min("seq") + 1).alias("whole"),

@@ -24,3 +24,41 @@ def test_topic_whose_only_epoch_is_the_first_was_not_made_anew():
     beyond = [ack("commit", value_offset=50)]
     assert judged("A19", sends=sends, acks=beyond) == ("invalid", 1)
     assert judged("A19", sends=[*sends, send(4, epoch=2)], acks=beyond) == ("valid", 0)
+
+
+def event(seq, kind, **more):
+    return {
+        "node": "n0", "boot_id": "b", "seq": seq, "node_mono_ns": seq, "group": 0, "kind": kind,
+        "term": 1, "index": None, "prev_index": None, "peer": None, "hash": None, "extra": None,
+    } | more  # fmt: skip
+
+
+def test_leader_of_one_group_may_follow_in_another_in_the_same_term():
+    """Each group has terms of its own; so have the entries that a leader appends."""
+    leads = [
+        event(1, "become_leader"),
+        event(2, "append", prev_index=10, index=11),
+        event(3, "commit", index=11, prev_index=10),
+    ]
+    follows = event(4, "commit", group=1, index=3, prev_index=2)
+    assert judged("A37", raft_events=[*leads, follows]) == ("valid", 0)
+    other = [
+        event(4, "become_leader", group=1),
+        event(5, "append", group=1, prev_index=2, index=3),
+        event(6, "commit", group=0, index=10, prev_index=9),
+    ]
+    assert judged("A37", raft_events=[*leads, *other]) == ("invalid", 1), "hidden by another group"
+
+
+def test_masters_of_two_groups_acknowledge_in_the_same_epoch():
+    """Two pairs under the same controllers: each has its first epoch."""
+    named = [
+        {"controller": "s0", "t0": t, "t1": t + 1, "grp": grp, "epoch": 1, "node": node}
+        for t, (grp, node) in enumerate([("a", "n0"), ("b", "n1")], start=1)
+    ]
+    sends = [send(1, raft_term=1, raft_group=0), send(2, raft_term=1, raft_group=1, node="n1")]
+    assert judged("A63", masters=named, sends=sends) == ("valid", 0)
+    assert judged("A63", masters=named, sends=[sends[0], sends[1] | {"raft_group": 0}]) == (
+        "invalid",
+        1,
+    )
