@@ -72,7 +72,7 @@ def missed_commits(history: History, said: Said) -> Iterator[tuple[str, Row]]:
     for key, words in sorted(said.items()):
         send = next(iter(history.by_key.get(key, [])), None)
         sure = any(row["outcome"] == "ok" for row in words["commit"]) and not words["rollback"]
-        if send is None or not sure:
+        if send is None or not sure or not history.is_current(send):
             continue
         for group, topics in sorted(history.groups.items()):
             owed = send["topic"] in topics and history.is_subscribed(group, send)

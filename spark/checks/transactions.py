@@ -7,9 +7,9 @@ decisions were said the system may take either. Source: spec/proof.md A53 to A55
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from spark.context import Context
+from spark.context import AUDITOR, Context, case_of
 from spark.evidence import message_name, tell, text
-from spark.facts import all_drained, lacking, of_run, sends_of, to_groups, unchecked, unknown
+from spark.facts import all_drained, lacking, of_run, sends_of, unchecked, unknown
 from spark.history import few_rows
 from spark.result import UNKNOWN, CheckResult
 
@@ -62,7 +62,7 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
     """
     wishes = [
         (group, topic, context.tags_of(group, topic))
-        for group in context.consumer_groups
+        for group in context.checked_groups
         for topic in sorted(context.groups[group])
     ]
     table = few_rows(context.session, wishes, "gname string, topic string, tags array<string>")
@@ -71,15 +71,21 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
     wanted = F.col("tags").isNull() | F.coalesce(
         F.array_contains("tags", F.col("tag")), F.lit(col=False)
     )
-    begins = context.table("drain").select(
-        F.col("grp").alias("gname"), "topic", "queue_id", "min_off"
-    )
-    got = context.deliveries.filter(to_groups() & of_run(context)).select("gname", "msg_key")
+    latest = {one.name: one.epoch_max for one in context.topics.values() if one.epoch_max}
+    # Where nobody else read, the auditor's reading counts.
+    name = F.col("grp")
+    reader = name if context.consumer_groups else F.concat(name, F.lit(AUDITOR))
+    begins = context.table("drain").select(reader.alias("gname"), "topic", "queue_id", "min_off")
+    got = context.deliveries.filter(F.col("own") & of_run(context))
+    if context.consumer_groups:
+        got = got.filter(~F.coalesce("auditor", F.lit(col=False)))
+    got = got.select("gname", "msg_key")
     return (
         said.filter("sure > 0 and rollbacks = 0")
         .join(sends, "msg_key")
         .join(F.broadcast(table), "topic")
         .filter(wanted)
+        .filter(F.coalesce("epoch", F.lit(0)) >= case_of(F.col("topic"), latest, 0))
         .join(got, ["gname", "msg_key"], "left_anti")
         .join(_places(context), ["msg_key", "topic"], "left")
         .join(begins, ["gname", "topic", "queue_id"], "left")

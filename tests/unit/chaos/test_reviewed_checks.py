@@ -62,3 +62,15 @@ def test_masters_of_two_groups_acknowledge_in_the_same_epoch():
         "invalid",
         1,
     )
+
+
+def test_what_was_committed_before_its_topic_was_made_anew_is_owed_to_nobody():
+    half = send(4, kind="txn", queue_id=None, queue_offset=None, epoch=0)
+    steps = [
+        {"txn_id": 4, "msg_key": 4, "step": step, "answer": None, "outcome": "ok"}
+        | {"t_inv": 50 + at, "t_cmp": 51 + at}
+        for at, step in enumerate(("half", "commit"))
+    ]
+    sends = [*(send(key, epoch=0) for key in (1, 2, 3)), half]
+    assert judged("A55", sends=sends, txn=steps) == ("invalid", 1)
+    assert judged("A55", sends=[*sends, send(5, offset=0, epoch=1)], txn=steps) == ("valid", 0)
