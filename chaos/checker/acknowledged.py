@@ -32,8 +32,13 @@ def check_durable(history: History) -> Result:
     durable = [ack for ack in told if ack["outcome"] == "ok"]
     if not durable:
         return unchecked("A52", "no acknowledgement says that it is durable")
-    if missing := lacking("acks", durable, "t_cmp"):
-        return undecided("A52", f"needs {missing} of durable acknowledgements")
+    commits = [ack for ack in durable if ack["kind"] == "commit"]
+    single = [ack for ack in durable if ack["kind"] == "ack"]
+    empty = [lacking("acks", durable, "t_cmp"), lacking("acks", single, "msg_key")]
+    empty.append(lacking("acks", commits, "topic", "queue_id", "value_offset"))
+    if any(empty):
+        words = ", ".join(filter(None, empty))
+        return undecided("A52", f"needs {words} of durable acknowledgements")
     reset = {_queue(ack) for ack in history.acks if is_reset(ack)}
     acknowledged = _Acknowledged(durable)
     found = []
@@ -58,9 +63,9 @@ class _Acknowledged:
         self._keys: dict[tuple[str, int], int] = {}
         commits: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
         for ack in durable:
-            if ack["kind"] == "commit" and ack["value_offset"] is not None:
+            if ack["kind"] == "commit":
                 commits[_queue(ack)].append((ack["t_cmp"], ack["value_offset"]))
-            elif ack["kind"] == "ack" and ack["msg_key"] is not None:
+            else:
                 who = (ack["grp"], ack["msg_key"])
                 self._keys[who] = min(self._keys.get(who, ack["t_cmp"]), ack["t_cmp"])
         self._times: dict[Queue, list[int]] = {}

@@ -15,6 +15,8 @@ from spark.lines import before, by_time
 from spark.result import CheckResult
 
 QUEUE = ["grp", "topic", "queue_id"]
+COMMITTED = ("topic", "queue_id", "value_offset")
+"""What a commit says, or nobody knows of what it is one."""
 
 
 def check_durable(context: Context) -> CheckResult:
@@ -28,10 +30,15 @@ def check_durable(context: Context) -> CheckResult:
     counted = durable.agg(
         F.count(F.lit(1)).alias("n"),
         F.max(F.col("t_cmp").isNull().cast("int")).alias("no_t_cmp"),
+        F.max(F.expr("if(kind = 'ack' and msg_key is null, 1, 0)")).alias("no_msg_key"),
+        *(
+            F.max(F.expr(f"if(kind = 'commit' and {name} is null, 1, 0)")).alias(f"no_{name}")
+            for name in COMMITTED
+        ),
     ).collect()
     if not counted[0].n:
         return unchecked("A52", "no acknowledgement says that it is durable")
-    if missing := lacking("acks", counted, ("t_cmp",)):
+    if missing := lacking("acks", counted, ("t_cmp", "msg_key", *COMMITTED)):
         return unknown("A52", f"needs {missing} of durable acknowledgements")
     acked = durable.filter("kind = 'ack' and msg_key is not null").groupBy("grp", "msg_key")
     rows = _deliveries(context).join(

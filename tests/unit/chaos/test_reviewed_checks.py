@@ -1,5 +1,7 @@
 """What readers of the checks found: sound histories that were accused, and anomalies that passed."""
 
+import pytest
+
 from chaos.checker import check_history
 from tests.unit.chaos.histories import GROUP, TOPIC, clean, send
 
@@ -74,3 +76,16 @@ def test_what_was_committed_before_its_topic_was_made_anew_is_owed_to_nobody():
     sends = [*(send(key, epoch=0) for key in (1, 2, 3)), half]
     assert judged("A55", sends=sends, txn=steps) == ("invalid", 1)
     assert judged("A55", sends=[*sends, send(5, offset=0, epoch=1)], txn=steps) == ("valid", 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "lacks"),
+    [
+        (ack("ack", durable=True, value_offset=None), "acks.msg_key"),
+        (ack("commit", durable=True, value_offset=None), "acks.value_offset"),
+        (ack("commit", durable=True, value_offset=3, queue_id=None), "acks.queue_id"),
+    ],
+)
+def test_durable_acknowledgement_of_nobody_knows_what_is_named(told, lacks):
+    found = check_history(clean(acks=[told])).results["A52"]
+    assert (found.verdict, lacks in found.summary) == ("unknown", True)
