@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.faults import Span, moves_clock, took_nothing, unsettles
+from chaos.history.domains import ANY_TAG
 from spark.bodies import tag_of_run
 from spark.commit_log import find_replicas
 from spark.history import BrokenHistoryError, History, has_dumps, read_table
@@ -189,7 +190,8 @@ class Context:
         told = self.history.run.get("subscriptions")
         told = told.get(group) if isinstance(told, dict) else None
         tags = told.get(topic) if isinstance(told, dict) else None
-        return [str(tag) for tag in tags] if isinstance(tags, list) else None
+        chosen = isinstance(tags, list) and ANY_TAG not in tags
+        return [str(tag) for tag in tags] if chosen else None
 
     def class_key(self) -> Column:
         """Return what of a send says to which class it belongs: its topic, and tag if it counts."""

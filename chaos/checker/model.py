@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos.catalogue.checks import CHECKS, CRIT, MAJOR
 from chaos.catalogue.faults import Span, moves_clock, spoils_log, took_nothing
+from chaos.history.domains import ANY_TAG
 from chaos.history.segment import EntryRow
 
 Row = dict[str, Any]
@@ -155,8 +156,13 @@ class History:
 
     def is_subscribed(self, group: str, send: Row) -> bool:
         """Tell whether a group that consumes a topic subscribed to the tag of this message."""
-        tags = self.subscriptions.get(group, {}).get(send["topic"])
+        tags = self.tags_of(group, send["topic"])
         return tags is None or send.get("tag") in tags
+
+    def tags_of(self, group: str, topic: str) -> list[str] | None:
+        """Return the tags by which a group subscribed to a topic; None for all of it."""
+        tags = self.subscriptions.get(group, {}).get(topic)
+        return None if tags is None or ANY_TAG in tags else tags
 
     def is_current(self, send: Row) -> bool:
         """Tell whether the topic of a send was not deleted and made anew since."""

@@ -172,7 +172,7 @@ def check_lag(history: History) -> Result:
     first: dict[Queue, int] = {}
     for row in _taken(history):
         queue, at = (row["grp"], row["topic"], row["queue_id"]), row["queue_offset"]
-        chosen = history.subscriptions.get(queue[0], {}).get(queue[1])
+        chosen = history.tags_of(queue[0], queue[1])
         if chosen is None and _has_one_epoch(history, queue[1]):
             second = (row["t_recv"] - begin) // SECOND_NS
             got[queue][second] = max(got[queue].get(second, -1), at)

@@ -206,6 +206,8 @@ MEMBERS: Final = (
 )  # fmt: skip
 """What of run.json checks go by: they are without it where that cannot be read."""
 
+ANY_TAG: Final = "*"
+"""What RocketMQ's consumers say for all tags: in run.json's ``subscriptions`` it means so, too."""
 MODES: Final = ("concurrent", "orderly", "broadcast")
 """What run.json's ``modes`` may say of a group: how it consumes."""
 CHECK_BACK: Final = ("after_ms", "interval_ms", "max")

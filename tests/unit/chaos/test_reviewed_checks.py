@@ -3,7 +3,7 @@
 import pytest
 
 from chaos.checker import check_history
-from tests.unit.chaos.histories import GROUP, TOPIC, clean, send
+from tests.unit.chaos.histories import GROUP, TOPIC, clean, delivery, send
 
 
 def judged(check, **more):
@@ -89,3 +89,12 @@ def test_what_was_committed_before_its_topic_was_made_anew_is_owed_to_nobody():
 def test_durable_acknowledgement_of_nobody_knows_what_is_named(told, lacks):
     found = check_history(clean(acks=[told])).results["A52"]
     assert (found.verdict, lacks in found.summary) == ("unknown", True)
+
+
+def test_star_subscribes_to_all_of_a_topic():
+    """Not to a tag of that name: then nothing would be owed, and all of it against the wish."""
+    wishes = {GROUP: {TOPIC: ["*"]}}
+    assert judged("A46", subscriptions=wishes) == ("valid", 0)
+    missed = [delivery(key) for key in (1, 3)]
+    assert judged("A1", subscriptions=wishes, deliveries=missed) == ("invalid", 1)
+    assert judged("A1", subscriptions={GROUP: {TOPIC: ["red"]}}, deliveries=missed) == ("valid", 0)
