@@ -92,6 +92,11 @@ def reconsume_max_of(context: Context) -> dict[str, int]:
     return {str(k): v for k, v in told.items() if isinstance(v, int)}
 
 
+def came_at() -> Column:
+    """Return when a delivery was one that may follow a refusal: not while it is refused itself."""
+    return F.greatest("t_recv", F.coalesce("t_proc_begin", "t_proc_end", "t_recv"))
+
+
 def all_drained(context: Context) -> bool:
     """Tell whether every queue was read to its end by every group."""
     return bool(context.drain_stats) and not any(row.undrained for row in context.drain_stats)

@@ -167,7 +167,7 @@ def check_missing_letters(history: History) -> Result:
     given: dict[Refused, int] = defaultdict(lambda: -1)
     for row in history.to_groups:
         who = (row["grp"], row["msg_key"])
-        given[who] = max(given[who], row["t_recv"], row.get("t_proc_end") or 0)
+        given[who] = max(given[who], came_at(row))
     refused: dict[Refused, int] = {}
     for ack in _nacks(history):
         if last[ack["grp"], ack["msg_key"]]:
@@ -181,6 +181,15 @@ def check_missing_letters(history: History) -> Result:
     if found and not (history.drain and all(d["drained"] for d in history.drain)):
         return undecided("A57", f"{len(found)} are no dead letters, but queues were not drained")
     return result("A57", found, f"{len(refused)} refused for good, {len(found)} no dead letters")
+
+
+def came_at(row: Row) -> int:
+    """Return when a delivery was one that may follow a refusal: not while it is refused itself.
+
+    What a consumer keeps and tries again itself was received only once.
+    """
+    begun, ended = row.get("t_proc_begin"), row.get("t_proc_end")
+    return int(max(row["t_recv"], begun or ended or 0))
 
 
 def _told(who: Refused, words: str) -> Row:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from chaos.checker.model import VALID, History, Result, Row, result, undecided
-from chaos.checker.retries import unnamed_refusals
+from chaos.checker.retries import came_at, unnamed_refusals
 
 
 def check_refused(history: History) -> Result:
@@ -25,8 +25,7 @@ def check_refused(history: History) -> Result:
     accepted = _accepted(history, nacks)
     for row in history.to_groups:
         who = (row["grp"], row["msg_key"])
-        # What a consumer keeps and tries again itself was received only once.
-        last[who] = max(last[who], row["t_recv"], row.get("t_proc_end") or 0)
+        last[who] = max(last[who], came_at(row))
     refusals: dict[tuple[str, int], int] = {}
     letters = {(row["grp"], row["msg_key"]) for row in history.own if row.get("is_dlq")}
     for ack in nacks:

@@ -19,6 +19,7 @@ from spark.evidence import message_name, tell, text
 from spark.facts import (
     acks_of,
     all_drained,
+    came_at,
     counted_of_run,
     lacking,
     of_run,
@@ -170,7 +171,7 @@ def check_missing_letters(context: Context) -> CheckResult:
         context.deliveries.filter(to_groups() & of_run(context))
         .join(last.select(*WHO), WHO, "left_semi")
         .groupBy(*WHO)
-        .agg(F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("given"))
+        .agg(F.max(came_at()).alias("given"))
     )
     rows = (
         last.join(_letters(context), WHO, "left_anti")

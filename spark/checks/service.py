@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
-from spark.facts import reconsume_max_of, unknown, unnamed_refusals
+from spark.facts import came_at, reconsume_max_of, unknown, unnamed_refusals
 from spark.history import few_rows
 from spark.result import UNKNOWN, CheckResult
 
@@ -45,7 +45,7 @@ def check_refused(context: Context) -> CheckResult:
         checked.join(refused.select("gname", "msg_key"), ["gname", "msg_key"], "left_semi")
         .groupBy("gname", "msg_key")
         .agg(
-            F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("last"),
+            F.max(came_at()).alias("last"),
             F.count("t_proc_end").alias("ended"),
         )
     )

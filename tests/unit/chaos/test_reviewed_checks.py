@@ -98,3 +98,15 @@ def test_star_subscribes_to_all_of_a_topic():
     missed = [delivery(key) for key in (1, 3)]
     assert judged("A1", subscriptions=wishes, deliveries=missed) == ("invalid", 1)
     assert judged("A1", subscriptions={GROUP: {TOPIC: ["red"]}}, deliveries=missed) == ("valid", 0)
+
+
+@pytest.mark.parametrize(("check", "most"), [("A27", {}), ("A57", {GROUP: 0})])
+def test_what_is_refused_amid_its_call_has_not_come_again_by_the_end_of_it(check, most):
+    """A listener may refuse before it returns."""
+    called = {"t_proc_begin": 1_010, "t_proc_end": 1_030, "consumer": "c0"}
+    given = [delivery(key, **(called if key == 2 else {})) for key in (1, 2, 3)]
+    acks = [ack("nack", msg_key=2, reconsume=0, delay_ms=0, t_inv=1_020, t_cmp=1_021)]
+    parts = {"acks": acks, "reconsume_max": most}
+    assert judged(check, deliveries=given, **parts) == ("invalid", 1)
+    kept = given[1] | {"t_proc_begin": 1_040, "t_proc_end": 1_050, "op_id": 77}
+    assert judged(check, deliveries=[*given, kept], **parts) == ("valid", 0)
