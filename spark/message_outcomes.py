@@ -102,7 +102,7 @@ def _send_rows(context: Context) -> DataFrame:
         F.lit(1).alias("n_send"),
         F.coalesce(ok.cast("int"), F.lit(0)).alias("n_ok"),
         F.coalesce(refused().cast("int"), F.lit(0)).alias("n_fail"),
-        F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1)).alias("attempts"),
+        attempts().alias("attempts"),
         F.col("body_hash").alias("s_hash"),
         # A transaction's message is owed if it was committed: A55 asks.
         F.when(
@@ -118,6 +118,12 @@ def _send_rows(context: Context) -> DataFrame:
         ).alias("step"),
         F.col("t_inv").alias("begun"),
     )
+
+
+def attempts() -> Column:
+    """Return how many attempts of a send may have stored its message: none that was refused."""
+    said = F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1))
+    return F.when(F.coalesce(refused(), F.lit(col=False)), 0).otherwise(said)
 
 
 def _sight(at: Column) -> Column:

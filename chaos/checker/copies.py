@@ -1,10 +1,11 @@
 """At several places, and which message at which place: A8 A15. Source: spec/proof.md 3.3, 3.4."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from chaos.catalogue.checks import CRIT
+from chaos.checker.messages import refused
 from chaos.checker.model import INVALID, History, Place, Replica, Result, Row, is_copy, result
 from chaos.history.segment import EntryRow
 
@@ -29,7 +30,7 @@ def check_duplicates(history: History) -> Result:
     twice = {key: held for key, held in places.items() if len(held) > 1 and key in history.by_key}
     found = []
     for key, held in sorted(twice.items()):
-        attempts = sum(max(1, send.get("attempts") or 1) for send in history.by_key[key])
+        attempts = _attempts(history.by_key[key])
         if len(held) > attempts:
             shown = ", ".join(sorted(f"{t}/{q}@{offset}" for t, q, offset in held))
             explain = f"message {key} lies at {shown}, after {attempts} attempts"
@@ -39,6 +40,11 @@ def check_duplicates(history: History) -> Result:
     if found and history.contract.get("duplicates") in {"exactly-once", "idempotent"}:
         return replace(copies, verdict=INVALID, severity=CRIT)
     return copies
+
+
+def _attempts(sends: Sequence[Row]) -> int:
+    """Return how many attempts of a message may have stored it: what was refused did not."""
+    return sum(max(1, send.get("attempts") or 1) for send in sends if not refused(send))
 
 
 def _disputed(history: History) -> set[tuple[str, int]]:
@@ -167,7 +173,7 @@ def _elsewhere(history: History) -> list[Row]:
             told[send["msg_key"]].add(place)
     found = []
     for key, places in sorted(told.items()):
-        attempts = sum(max(1, send.get("attempts") or 1) for send in history.by_key[key])
+        attempts = _attempts(history.by_key[key])
         there = {place for place in seen[key] if place is not None}
         is_known = len(there) == len(seen[key])
         if is_known and not places & there and len(places | there) > attempts:

@@ -20,7 +20,7 @@ from spark.evidence import anomaly_rows, attach, message_name, pointer, text
 from spark.facts import on_topics, small
 from spark.history import few_rows
 from spark.log_entries import LogEntries
-from spark.message_outcomes import MessageOutcomes
+from spark.message_outcomes import MessageOutcomes, attempts
 from spark.result import EVIDENCE_MAX, CheckResult
 
 _PLACE = ("topic_h", "epoch_", "queue_id", "queue_offset")
@@ -119,9 +119,7 @@ def _elsewhere(context: Context, outcomes: MessageOutcomes | None) -> DataFrame 
     told = told.filter("epoch_ is not null").distinct()
     at = ["msg_key", "topic", "epoch_", "queue_id", "queue_offset"]
     there = seen.join(told, at, "left_semi").select("msg_key").distinct()
-    tried = context.sends.groupBy("msg_key").agg(
-        F.sum(F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1))).alias("attempts")
-    )
+    tried = context.sends.groupBy("msg_key").agg(F.sum(attempts()).alias("attempts"))
     others = seen.groupBy("msg_key").agg(
         F.count(F.lit(1)).alias("places"), F.count(F.when(~known, 1)).alias("nowhere"),
         F.min(place).alias("other"),

@@ -110,3 +110,12 @@ def test_what_is_refused_amid_its_call_has_not_come_again_by_the_end_of_it(check
     assert judged(check, deliveries=given, **parts) == ("invalid", 1)
     kept = given[1] | {"t_proc_begin": 1_040, "t_proc_end": 1_050, "op_id": 77}
     assert judged(check, deliveries=[*given, kept], **parts) == ("valid", 0)
+
+
+@pytest.mark.parametrize(("outcome", "code", "more"), [("fail", 14, 1), ("info", None, 0)])
+def test_attempt_that_was_refused_leaves_no_copy(outcome, code, more):
+    """Where each attempt has a row, one that certainly stored nothing explains no copy."""
+    again = send(2, outcome=outcome, err_code=code, op_id=77)
+    sends = [*(send(key) for key in (1, 2, 3)), again]
+    copied = [*(delivery(key) for key in (1, 2, 3)), delivery(2, offset=9)]
+    assert judged("A8", sends=sends, deliveries=copied) == ("valid", more)
