@@ -131,7 +131,7 @@ def where_found(history: History, send: Row) -> Row:
     """Return a send with its place: of one that waited, where the first to see it found it."""
     if send["queue_id"] is not None or send.get("kind") not in WAITS:
         return send
-    seen = history.first_seen.get((send["topic"], send["msg_key"]))
+    seen = history.first_found.get((send["msg_key"], send["topic"]))
     if seen is None:
         return send
     _, queue_id, offset = seen

@@ -193,13 +193,14 @@ class History:
         return [d for d in self.deliveries if d["topic"] in self.epochs and not is_copy(d)]
 
     @cached_property
-    def first_seen(self) -> dict[tuple[str, int], tuple[int, int, int]]:
-        """When, in which queue and at which offset each key of a topic was delivered first."""
-        found: dict[tuple[str, int], tuple[int, int, int]] = {}
+    def first_found(self) -> dict[tuple[int | None, str], tuple[int, int, int]]:
+        """When and where (queue, offset) a message of a topic was seen first."""
+        found: dict[tuple[int | None, str], tuple[int, int, int]] = {}
         for row in self.placed:
-            key = row["topic"], row["msg_key"]
-            seen = row["t_recv"], row["queue_id"], row["queue_offset"]
-            found[key] = min(found.get(key, seen), seen)
+            seen = (row["t_recv"], row["queue_id"], row["queue_offset"])
+            of = (row["msg_key"], row["topic"])
+            if None not in seen:
+                found[of] = min(found.get(of, seen), seen)
         return found
 
     @cached_property

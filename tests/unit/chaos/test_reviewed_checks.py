@@ -3,6 +3,7 @@
 import pytest
 
 from chaos.checker import check_history
+from chaos.checker.messages import check_loss
 from tests.unit.chaos.histories import GROUP, TOPIC, clean, delivery, send
 
 
@@ -119,3 +120,24 @@ def test_attempt_that_was_refused_leaves_no_copy(outcome, code, more):
     sends = [*(send(key) for key in (1, 2, 3)), again]
     copied = [*(delivery(key) for key in (1, 2, 3)), delivery(2, offset=9)]
     assert judged("A8", sends=sends, deliveries=copied) == ("valid", more)
+
+
+def test_deliveries_are_gone_through_once_however_many_delayed_messages_are_lost():
+    """A search for each took hours where thousands were lost."""
+    asked = []
+
+    class Watched(dict):
+        def __getitem__(self, name):
+            asked.append(name)
+            return super().__getitem__(name)
+
+    def reads_with(lost):
+        keys = range(10, 10 + lost)
+        waiting = {"kind": "delay", "queue_id": None, "queue_offset": None, "delay_ms": 0}
+        sends = [*(send(key) for key in (1, 2, 3)), *(send(key, **waiting) for key in keys)]
+        history = clean(sends=sends, deliveries=[Watched(delivery(key)) for key in (1, 2, 3)])
+        asked.clear()
+        assert check_loss(history).count == lost
+        return len(asked)
+
+    assert reads_with(50) == reads_with(1)
