@@ -141,3 +141,12 @@ def test_deliveries_are_gone_through_once_however_many_delayed_messages_are_lost
         return len(asked)
 
     assert reads_with(50) == reads_with(1)
+
+
+def test_commit_that_does_not_say_its_topic_leaves_the_others_to_be_judged():
+    acks = [
+        ack("commit", value_offset=3),
+        ack("commit", value_offset=3, topic=None),
+        ack("fetch", value_offset=1, t_inv=9_000, t_cmp=9_001),
+    ]
+    assert judged("A18", acks=acks) == ("invalid", 1)
