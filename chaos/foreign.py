@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from chaos.checker.model import Row
 from chaos.history.arrow import arrow_type
+from chaos.history.domains import THERE
 from chaos.history.tables import TABLES, Column
 from chaos.inflated import check_inflated
 from chaos.validate import complaints_of, doubled, order_complaints
@@ -114,13 +115,18 @@ def _is_meant(file: Path) -> bool:
 
 def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
     """Return the rows with the declared columns, as far as they can be understood."""
-    present = {given.lower(): number for number, given in enumerate(found.schema.names)}
+    present = {
+        given.name.lower(): number
+        for number, given in enumerate(found.schema)
+        if not (found.num_rows and pa.types.is_null(given.type))
+    }
     data: dict[str, list[object]] = {}
     times: dict[str, pa.ChunkedArray] = {}
     for column in TABLES[name]:
         number = present.get(column.name)
         if number is None:
-            if not column.nullable and column.name != "run_id":
+            is_needed = not column.nullable or column.name in THERE.get(name, ())
+            if is_needed and column.name != "run_id":
                 complaints.append(
                     f"the required column {column.name} is missing: add it ({column.type})"
                 )

@@ -34,6 +34,7 @@ from chaos.history.domains import (
     FILLED,
     MEMBERS,
     SPANS,
+    THERE,
     TOLERANCE,
     TOLERANCE_MAX_NS,
     WITHOUT_RAFT,
@@ -347,7 +348,8 @@ def _open_file(name: str, file: Path) -> tuple[pa.Schema, int] | str:
     except (OSError, pa.ArrowException) as error:
         return f"not a readable Parquet file: {_first_line(error)}"
     required = [c.name for c in TABLES[name] if not c.nullable and c.name != "run_id"]
-    missing = [column for column in required if column not in schema.names]
+    given = {field.name for field in schema if not (rows and pa.types.is_null(field.type))}
+    missing = [one for one in (*required, *THERE.get(name, ())) if one not in given]
     if missing:
         return f"required columns are missing; add {', '.join(missing)}"
     return schema, rows

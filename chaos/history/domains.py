@@ -107,6 +107,10 @@ LEAST: Final[dict[Place, int]] = {
 TELLING: Final[dict[str, tuple[str, ...]]] = {"replica_log": ("committed",)}
 """Columns without which a table says nothing of what it is read for, though rows may be known."""
 
+THERE: Final[dict[str, tuple[str, ...]]] = {"deliveries": ("msg_key",)}
+"""Columns that a table has, though rows may leave them empty: without one it says nothing of all
+that it is read for, and each row would count as one that nobody could read."""
+
 CLOCKS: Final[dict[str, tuple[str, ...]]] = {
     "sends": ("t_inv", "t_first_byte", "t_cmp"),
     "deliveries": ("t_recv", "t_fetch_inv", "t_proc_begin", "t_proc_end"),

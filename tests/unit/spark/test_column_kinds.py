@@ -94,3 +94,32 @@ def test_planted_numbers_of_moments_are_seen(run):
     assert judged_with(run, *arguments)[0].verdict == "unknown"
     with planted(HARNESS_BUGS["moments-are-numbers"]):
         assert judged_with(run, *arguments)[0].results["A56"].verdict != "unknown"
+
+
+@pytest.mark.parametrize("kind", [None, pa.null()])
+def test_deliveries_that_name_no_message_are_refused_by_both(kind, run):
+    """Each of them would be a body that nobody can read, and each acknowledged message lost."""
+    path = run / "tables" / "deliveries" / "part-0.parquet"
+    before = path.read_bytes()
+    rows = pq.read_table(path)
+    at = rows.column_names.index("msg_key")
+    kept = rows.drop_columns(["msg_key"])
+    if kind is not None:
+        kept = rows.set_column(at, "msg_key", pa.nulls(rows.num_rows))
+    try:
+        pq.write_table(kept, path)
+        assert check_history(load_history(run)).verdict == "unknown"
+        assert any("msg_key" in line for line in open_history(run).problems)
+    finally:
+        path.write_bytes(before)
+
+
+def test_empty_table_whose_columns_have_no_type_is_empty(run):
+    path = run / "tables" / "txn" / "part-0.parquet"
+    before = path.read_bytes()
+    names = pq.read_schema(path).names
+    try:
+        pq.write_table(pa.table({name: pa.nulls(0) for name in names}), path)
+        assert (load_history(run).problems, open_history(run).problems) == ([], [])
+    finally:
+        path.write_bytes(before)
