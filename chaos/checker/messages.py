@@ -94,7 +94,7 @@ class Absent:
 
 def sort_absent(history: History) -> Absent:
     """Return what is lost of what groups did not get, and how much of it is not, and why."""
-    drain = {(d["grp"], d["topic"], d["queue_id"]): d for d in history.drain}
+    drain = drains_of(history)
     lost: list[tuple[str, Row]] = []
     begins = _log_begins(history)
     undrained = removed = late = 0
@@ -111,6 +111,21 @@ def sort_absent(history: History) -> Absent:
         else:
             lost.append((group, send))
     return Absent(lost=lost, undrained=undrained, removed=removed, late=late)
+
+
+def drains_of(history: History) -> dict[Queue, Row]:
+    """Return how far groups read their queues; of what is told twice what excuses, or proves, less.
+
+    It was drained if all say so, and the group is owed what lies behind the lowest ``min_off``.
+    """
+    found: dict[Queue, Row] = {}
+    for row in history.drain:
+        queue = (row["grp"], row["topic"], row["queue_id"])
+        known = found.get(queue, row)
+        lows = [low for low in (known["min_off"], row["min_off"]) if low is not None]
+        is_drained = known["drained"] and row["drained"]
+        found[queue] = row | {"min_off": min(lows, default=None), "drained": is_drained}
+    return found
 
 
 def _absent(history: History) -> list[tuple[str, Row]]:

@@ -85,7 +85,8 @@ def _came_late(history: History, group: str, send: Row) -> bool:
     place = where_found(history, send)
     queue = (group, place["topic"], place["queue_id"])
     begins = [d for d in history.drain if (d["grp"], d["topic"], d["queue_id"]) == queue]
-    return any(lies_before(place, row["min_off"]) for row in begins)
+    lows = [row["min_off"] for row in begins if row["min_off"] is not None]
+    return lies_before(place, min(lows, default=None))
 
 
 def decisions(history: History, check: str) -> Said | Result:

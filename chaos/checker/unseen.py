@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from chaos.catalogue.checks import CHECKS
-from chaos.checker.messages import where_found
+from chaos.checker.messages import drains_of, where_found
 from chaos.checker.model import (
     VALID,
     History,
@@ -79,7 +79,7 @@ def _late(history: History, passes: "dict[Queue, _Passes]") -> Iterator[tuple[Qu
 
 def _never(history: History, passes: "dict[Queue, _Passes]") -> Iterator[tuple[Queue, Row]]:
     """Yield what never came to its group, was passed, and lies in a queue that was not drained."""
-    drained = {(d["grp"], d["topic"], d["queue_id"]) for d in history.drain if d["drained"]}
+    drained = {queue for queue, facts in drains_of(history).items() if facts["drained"]}
     for group, known in _owed(history):
         if (group, known["msg_key"]) not in history.got and history.is_subscribed(group, known):
             send = where_found(history, known)

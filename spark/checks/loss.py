@@ -118,9 +118,11 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
         absent = _with_places(context, absent, keys)
     facts = context.table("drain")
     begins = facts.groupBy("topic", "queue_id").agg(F.min("min_off").alias("begins"))
-    drain = F.broadcast(
-        facts.select(F.col("grp").alias("gname"), "topic", "queue_id", "min_off", "drained")
-    )
+    # Of what is told twice: what excuses, or proves, less.
+    facts = facts.withColumn("drained", F.coalesce("drained", F.lit(col=False)))
+    told = facts.groupBy(F.col("grp").alias("gname"), "topic", "queue_id")
+    drain = told.agg(F.min("min_off").alias("min_off"), F.min("drained").alias("drained"))
+    drain = F.broadcast(drain)
     highest = (
         context.deliveries.filter(~F.col("copied"))
         .groupBy("gname", "topic", "queue_id")

@@ -75,7 +75,8 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
     # Where nobody else read, the auditor's reading counts.
     name = F.col("grp")
     reader = name if context.consumer_groups else F.concat(name, F.lit(AUDITOR))
-    begins = context.table("drain").select(reader.alias("gname"), "topic", "queue_id", "min_off")
+    begins = context.table("drain").groupBy(reader.alias("gname"), "topic", "queue_id")
+    begins = begins.agg(F.min("min_off").alias("min_off"))
     got = context.deliveries.filter(F.col("own") & of_run(context))
     if context.consumer_groups:
         got = got.filter(~F.coalesce("auditor", F.lit(col=False)))

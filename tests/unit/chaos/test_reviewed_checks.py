@@ -1,10 +1,10 @@
-"""What readers of the checks found: sound histories that were accused, and anomalies that passed."""
+"""What readers of the checks found: who was accused, though sound, and what passed, though odd."""
 
 import pytest
 
 from chaos.checker import check_history
 from chaos.checker.messages import check_loss
-from tests.unit.chaos.histories import GROUP, TOPIC, clean, delivery, send
+from tests.unit.chaos.histories import GROUP, TOPIC, clean, delivery, drain, send
 
 
 def judged(check, **more):
@@ -150,3 +150,13 @@ def test_commit_that_does_not_say_its_topic_leaves_the_others_to_be_judged():
         ack("fetch", value_offset=1, t_inv=9_000, t_cmp=9_001),
     ]
     assert judged("A18", acks=acks) == ("invalid", 1)
+
+
+@pytest.mark.parametrize(("first", "then"), [(False, True), (True, False)])
+def test_queue_is_drained_where_nobody_says_otherwise(first, then):
+    """In whatever order who drained it says so."""
+    missed = [delivery(key) for key in (1, 3)]
+    facts = [drain(drained=first), drain(drained=then, min_off=1)]
+    assert judged("A1", deliveries=missed, drain=facts) == ("unknown", 0)
+    owed = [drain(min_off=low) for low in ((0, 3) if first else (3, 0))]
+    assert judged("A1", deliveries=missed, drain=owed) == ("invalid", 1)
