@@ -5,7 +5,8 @@ listener refused it; a consumer came, went or died, or the queue changed hands; 
 cut off, paused, or lost the lead; a commit failed. A redelivery without any of these is a failure
 of the system: somebody hands out what is done with.
 
-Each delivery after the first is laid beside the one before it. A change of the members explains it
+Each delivery after the first is laid beside the last one from the same place, else beside the one
+before it. A change of the members explains it
 only if the queue could change hands: not if one consumer got it twice within one generation, unless
 it was the one that died, and not if one of the two consumers had given the queue up. A cause at
 ``c`` explains a pair whose earlier delivery lies around it: what was delivered long before had been
@@ -18,7 +19,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from chaos.catalogue.faults import ends_process, unsettles
@@ -101,14 +101,25 @@ def check_redelivery(history: History) -> Result:
 
 
 def _pairs(history: History) -> Iterator[tuple[Row, Row]]:
-    """Yield each delivery after the first with the one before, by group and message."""
+    """Yield each delivery after the first with the one before, by group and message.
+
+    With the last one from the same place, if there is any: another copy in the log explains the
+    first delivery from it, and no more.
+    """
     deliveries: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in history.to_groups:
         if row["msg_key"] is not None:
             deliveries[row["grp"], row["msg_key"]].append(row)
     for rows in deliveries.values():
         rows.sort(key=lambda row: (row["t_recv"], row.get("op_id") or 0, row.get("pos") or 0))
-        yield from pairwise(rows)
+        there: dict[tuple[str, int | None, int | None], Row] = {}
+        for number, again in enumerate(rows):
+            before = rows[number - 1]
+            if not is_copy(again):
+                before = there.get(_place(again), before)
+                there[_place(again)] = again
+            if number:
+                yield before, again
 
 
 def _told(before: Row, again: Row) -> Row:

@@ -97,7 +97,10 @@ def _explain(context: Context, again: DataFrame, result: CheckResult) -> None:
 
 
 def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
-    """Return every delivery after the first of its (group, message), with the one before."""
+    """Return every delivery after the first of its (group, message), with the one before it.
+
+    With the last one from the same place, if there is any.
+    """
     suspects = outcomes.suspects.filter("redelivered").select("msg_key")
     excepted = F.coalesce("auditor", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))
     rows = context.deliveries.filter("own").filter(~excepted).join(suspects, "msg_key", "left_semi")
@@ -106,10 +109,15 @@ def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
     told = ("consumer", "topic", "queue_id", "queue_offset", "generation", "t_fetch")
     queues = by_time(("gname", "topic", "queue_id"), "t_recv")
     rows = before(rows, queues, "highest", "max", F.col("queue_offset"), ties=True)
+    then = [F.col(name) for name in (*order[1:], *told)]
+    # Another copy in the log explains the first delivery from it, and no more.
+    place = ("gname", "msg_key", "copied", "topic", "queue_id", "queue_offset")
+    rows = before(rows, by_time(place, "t_recv", *then), "same", "max", F.struct(*order, *told))
     rows = rows.localCheckpoint(eager=True)
-    then = (F.col(name) for name in (*order[1:], *told))
     messages = by_time(("gname", "msg_key"), "t_recv", *then)
     rows = before(rows, messages, "last", "max", F.struct(*order, *told)).filter("last is not null")
+    same = F.when(~F.col("copied"), F.col("same"))
+    rows = rows.withColumn("last", F.coalesce(same, "last"))
     found = {
         "t_before": F.col("last.t_recv"),
         "fetch_before": F.col("last.t_fetch"),
@@ -121,7 +129,7 @@ def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
         "generation_before": F.col("last.generation"),
         "rewind": F.col("highest") - F.col("queue_offset"),
     }
-    again = rows.withColumns(found).drop("last", "highest")
+    again = rows.withColumns(found).drop("last", "same", "highest")
     return again.withColumn("line", F.monotonically_increasing_id()).localCheckpoint(eager=True)
 
 

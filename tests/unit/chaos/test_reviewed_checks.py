@@ -160,3 +160,18 @@ def test_queue_is_drained_where_nobody_says_otherwise(first, then):
     assert judged("A1", deliveries=missed, drain=facts) == ("unknown", 0)
     owed = [drain(min_off=low) for low in ((0, 3) if first else (3, 0))]
     assert judged("A1", deliveries=missed, drain=owed) == ("invalid", 1)
+
+
+def test_copy_in_the_log_explains_one_delivery_from_each_place():
+    """Sent twice and read from both places: neither is a cause for the other to come once more."""
+    began = [
+        {"idx": 0, "role": "consumer", "f": "start", "node": "c0", "value": "{}", "t_mono_ns": 1}
+    ]
+    calls = [(4, 0), (9, 1), (4, 2), (9, 3)]
+    given = [
+        delivery(4, offset=offset, consumer="c0", generation=1, op_id=n, t_recv=10_000_000_000 + n)
+        for offset, n in calls
+    ]
+    parts = {"sends": [send(1), send(4, attempts=2)], "events": began}
+    assert judged("A9", deliveries=given[:2], **parts) == ("valid", 0)
+    assert judged("A9", deliveries=given, **parts) == ("invalid", 2)
