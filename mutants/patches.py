@@ -46,6 +46,7 @@ from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.measured import MEASURED, MEASURED_BY_TESTS
 from mutants.midway import MIDWAY
+from mutants.misjudged import MISJUDGED
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -222,6 +223,6 @@ BY_TESTS: Final[dict[str, Mutant]] = {
 ALL: Final[dict[str, Mutant]] = {**MUTANTS, **BY_TESTS}
 
 HARNESS_BUGS: Final[dict[str, Mutant]] = {
-    mutant.name: mutant for mutant in (*HARNESS, *WITHHELD, *EXCUSES)
+    mutant.name: mutant for mutant in (*HARNESS, *WITHHELD, *EXCUSES, *MISJUDGED)
 }
 """Bugs of what runs and judges brokers: their tests plant them, ``demo --break`` has none."""

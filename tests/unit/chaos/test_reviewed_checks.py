@@ -4,6 +4,8 @@ import pytest
 
 from chaos.checker import check_history
 from chaos.checker.messages import check_loss
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.unit.chaos.histories import GROUP, TOPIC, clean, delivery, drain, send
 
 
@@ -175,3 +177,38 @@ def test_copy_in_the_log_explains_one_delivery_from_each_place():
     parts = {"sends": [send(1), send(4, attempts=2)], "events": began}
     assert judged("A9", deliveries=given[:2], **parts) == ("valid", 0)
     assert judged("A9", deliveries=given, **parts) == ("invalid", 2)
+
+
+@pytest.mark.parametrize(
+    ("bug", "shown_by"),
+    [
+        ("leaders-of-any-group", test_leader_of_one_group_may_follow_in_another_in_the_same_term),
+        ("epochs-of-all-groups", test_masters_of_two_groups_acknowledge_in_the_same_epoch),
+        (
+            "committed-for-ever",
+            test_what_was_committed_before_its_topic_was_made_anew_is_owed_to_nobody,
+        ),
+        ("star-is-a-tag", test_star_subscribes_to_all_of_a_topic),
+        ("copies-explain-for-ever", test_copy_in_the_log_explains_one_delivery_from_each_place),
+    ],
+)
+def test_planted_misjudgement_is_seen(bug, shown_by):
+    with planted(HARNESS_BUGS[bug]), pytest.raises(AssertionError):
+        shown_by()
+
+
+@pytest.mark.parametrize(
+    ("bug", "shown_by", "arguments"),
+    [
+        (
+            "given-again-by-its-own-call",
+            test_what_is_refused_amid_its_call_has_not_come_again_by_the_end_of_it,
+            ("A57", {GROUP: 0}),
+        ),
+        ("refused-attempts-leave-copies", test_attempt_that_was_refused_leaves_no_copy,
+         ("fail", 14, 1)),
+    ],
+)  # fmt: skip
+def test_planted_misjudgement_of_one_kind_is_seen(bug, shown_by, arguments):
+    with planted(HARNESS_BUGS[bug]), pytest.raises(AssertionError):
+        shown_by(*arguments)
