@@ -50,12 +50,18 @@ MISJUDGED: Final = (
         plant=patch("chaos.checker.copies:_attempts", (" if not refused(send)", "")),
     ),
     Mutant(
+        name="retries-explain-for-ever",
+        breaks="A copy in a retry queue may come from there as often as it likes.",
+        source="Seen in this system: what says that it comes again had a cause.",
+        plant=patch("chaos.checker.redelivery:_is_retry", ("return False", "return True")),
+    ),
+    Mutant(
         name="copies-explain-for-ever",
         breaks="A message at two places may come from both as often as it likes, in turns.",
         source="Seen in this system: each delivery was compared with the one before it.",
         plant=patch(
             "chaos.checker.redelivery:_pairs",
-            ("before = there.get(_place(again), before)", "pass"),
+            ("there.get(_place(again), rows[number - 1])", "rows[number - 1]"),
         ),
     ),
 )

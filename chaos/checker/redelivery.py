@@ -103,23 +103,26 @@ def check_redelivery(history: History) -> Result:
 def _pairs(history: History) -> Iterator[tuple[Row, Row]]:
     """Yield each delivery after the first with the one before, by group and message.
 
-    With the last one from the same place, if there is any: another copy in the log explains the
-    first delivery from it, and no more.
+    With the last one from the same place, if there is any: another copy in the log, or a retry,
+    explains the first delivery from it, and no more.
     """
     deliveries: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in history.to_groups:
         if row["msg_key"] is not None:
             deliveries[row["grp"], row["msg_key"]].append(row)
     for rows in deliveries.values():
-        rows.sort(key=lambda row: (row["t_recv"], row.get("op_id") or 0, row.get("pos") or 0))
+        rows.sort(key=_in_turn)
         there: dict[tuple[str, int | None, int | None], Row] = {}
         for number, again in enumerate(rows):
-            before = rows[number - 1]
-            if not is_copy(again):
-                before = there.get(_place(again), before)
-                there[_place(again)] = again
+            before = there.get(_place(again), rows[number - 1])
+            there[_place(again)] = again
             if number:
                 yield before, again
+
+
+def _in_turn(row: Row) -> tuple[int, ...]:
+    """Return by what the deliveries of a message are ordered: what was kept comes by its number."""
+    return row["t_recv"], *(row.get(name) or 0 for name in ("op_id", "pos", "reconsume"))
 
 
 def _told(before: Row, again: Row) -> Row:
@@ -163,7 +166,7 @@ class _Causes:
         there, here = (_place(row) for row in (before, again))
         if not is_copy(again) and there != here:
             return COPY
-        if again.get("is_retry") or (again.get("reconsume") or 0) > 0:
+        if _is_retry(before, again):
             return NACK
         nacks = self._nacks.get((again["grp"], again["msg_key"]), ())
         first, last = before["t_recv"] - self._slack, again["t_recv"] + self._slack
@@ -174,7 +177,8 @@ class _Causes:
             t, who = before["t_recv"], again.get("consumer")
             members = [c for c in members if who and c.member == who and c.end >= t - self._slack]
         causes = [*members, *self._brokers]
-        if self._held.gave_up(before) or self._held.gave_up(again):
+        # What comes from a retry queue does not say which that is.
+        if not is_copy(again) and (self._held.gave_up(before) or self._held.gave_up(again)):
             return ""
         for cause in causes:
             if cause.explains(before, again):
@@ -196,6 +200,17 @@ def _differ(before: Row, again: Row) -> bool:
 
 def _place(row: Row) -> tuple[str, int | None, int | None]:
     return row["topic"], row["queue_id"], row["queue_offset"]
+
+
+def _is_retry(before: Row, again: Row) -> bool:
+    """Tell whether a delivery follows from a refusal: not once more, under a number that it had.
+
+    A retry that does not say its number may be any.
+    """
+    number = again.get("reconsume") or 0
+    if _place(before) == _place(again) and number and (before.get("reconsume") or 0) >= number:
+        return False
+    return number > 0 or bool(again.get("is_retry"))
 
 
 def _unsettles(event: Row) -> bool:

@@ -106,18 +106,17 @@ def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
     rows = context.deliveries.filter("own").filter(~excepted).join(suspects, "msg_key", "left_semi")
     rows = rows.withColumn("t_fetch", F.coalesce("t_fetch_inv", "t_recv"))
     order = ("t_recv", "op_id", "pos")
-    told = ("consumer", "topic", "queue_id", "queue_offset", "generation", "t_fetch")
+    told = ("consumer", "topic", "queue_id", "queue_offset", "generation", "t_fetch", "reconsume")
     queues = by_time(("gname", "topic", "queue_id"), "t_recv")
     rows = before(rows, queues, "highest", "max", F.col("queue_offset"), ties=True)
     then = [F.col(name) for name in (*order[1:], *told)]
-    # Another copy in the log explains the first delivery from it, and no more.
-    place = ("gname", "msg_key", "copied", "topic", "queue_id", "queue_offset")
+    # Another copy in the log, or a retry, explains the first delivery from it, and no more.
+    place = ("gname", "msg_key", "topic", "queue_id", "queue_offset")
     rows = before(rows, by_time(place, "t_recv", *then), "same", "max", F.struct(*order, *told))
     rows = rows.localCheckpoint(eager=True)
     messages = by_time(("gname", "msg_key"), "t_recv", *then)
     rows = before(rows, messages, "last", "max", F.struct(*order, *told)).filter("last is not null")
-    same = F.when(~F.col("copied"), F.col("same"))
-    rows = rows.withColumn("last", F.coalesce(same, "last"))
+    rows = rows.withColumn("last", F.coalesce("same", "last"))
     found = {
         "t_before": F.col("last.t_recv"),
         "fetch_before": F.col("last.t_fetch"),
@@ -127,6 +126,7 @@ def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
         "queue_before": F.col("last.queue_id"),
         "place_before": F.struct("last.topic", "last.queue_id", "last.queue_offset"),
         "generation_before": F.col("last.generation"),
+        "number_before": F.coalesce("last.reconsume", F.lit(0)),
         "rewind": F.col("highest") - F.col("queue_offset"),
     }
     again = rows.withColumns(found).drop("last", "same", "highest")
@@ -153,12 +153,16 @@ def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -
     nacked = F.coalesce("nacked", F.lit(col=False))
     here = F.struct("topic", "queue_id", "queue_offset")
     elsewhere = ~F.col("copied") & (F.col("place_before") != here)
-    retried = F.coalesce("is_retry", F.lit(col=False)) | (F.coalesce("reconsume", F.lit(0)) > 0)
+    number = F.coalesce("reconsume", F.lit(0))
+    # Not once more, from one place and under a number that it had.
+    had = (F.col("place_before") == here) & (number > 0) & (F.col("number_before") >= number)
+    retried = ~had & (F.coalesce("is_retry", F.lit(col=False)) | (number > 0))
     names = F.array(*(F.lit(name) for name in CAUSES))
     cause = (
         F.when(elsewhere, CAUSES[0])
         .when(retried | nacked, CAUSES[1])
-        .when(F.coalesce("stray", "stray_before", F.lit(col=False)), UNEXPLAINED)
+        # What comes from a retry queue does not say which that is.
+        .when(~F.col("copied") & F.coalesce("stray", "stray_before", F.lit(col=False)), UNEXPLAINED)
         .when(F.col("cause_no").isNotNull(), F.element_at(names, F.col("cause_no") + 1))
     )
     if not members:

@@ -179,6 +179,41 @@ def test_copy_in_the_log_explains_one_delivery_from_each_place():
     assert judged("A9", deliveries=given, **parts) == ("invalid", 2)
 
 
+def test_retry_explains_one_delivery_from_its_place_under_its_number():
+    """A copy in the retry queue comes once for its refusal; an orderly member tries many times."""
+    began = [
+        {"idx": 0, "role": "consumer", "f": "start", "node": "c0", "value": "{}", "t_mono_ns": 1}
+    ]
+    acks = [ack("nack", msg_key=2, reconsume=n, delay_ms=0, t_inv=1_003 + n) for n in range(2)]
+
+    def given(*numbers, offset=7):
+        t = 10_000_000_000
+        again = [
+            delivery(2, offset=offset, reconsume=number, is_retry=True, consumer="c0", op_id=at,
+                     generation=1, t_recv=t + at) for at, number in enumerate(numbers)
+        ]  # fmt: skip
+        return {"events": began, "acks": acks, "deliveries": [delivery(2), *again]}
+
+    assert judged("A9", **given(1, 2)) == ("valid", 0)
+    assert judged("A9", **given(1, 2, offset=2)) == ("valid", 0)
+    assert judged("A9", **given(1, 1)) == ("invalid", 1)
+
+
+def test_orderly_member_that_begins_again_is_laid_beside_its_last_try():
+    """It tried in place for long: what explains that another begins anew happened by then."""
+    second = 1_000_000_000
+    tries = [
+        delivery(2, reconsume=n, is_retry=n > 0, consumer="c0", generation=1, op_id=n,
+                 t_recv=100 * second + n * second) for n in range(30)
+    ]  # fmt: skip
+    anew = delivery(2, reconsume=0, is_retry=False, consumer="c1", generation=1, op_id=40,
+                    t_recv=131 * second)  # fmt: skip
+    value = '{"consumer": "c1", "grp": "g"}'
+    moved = {"idx": 0, "role": "consumer", "f": "rebalance", "node": "c1", "value": value}
+    events = [moved | {"t_mono_ns": 130 * second}]
+    assert judged("A9", deliveries=[*tries, anew], events=events) == ("valid", 0)
+
+
 @pytest.mark.parametrize(
     ("bug", "shown_by"),
     [
@@ -187,6 +222,10 @@ def test_copy_in_the_log_explains_one_delivery_from_each_place():
         (
             "committed-for-ever",
             test_what_was_committed_before_its_topic_was_made_anew_is_owed_to_nobody,
+        ),
+        (
+            "retries-explain-for-ever",
+            test_retry_explains_one_delivery_from_its_place_under_its_number,
         ),
         ("star-is-a-tag", test_star_subscribes_to_all_of_a_topic),
         ("copies-explain-for-ever", test_copy_in_the_log_explains_one_delivery_from_each_place),
