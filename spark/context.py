@@ -190,8 +190,9 @@ class Context:
         told = self.history.run.get("subscriptions")
         told = told.get(group) if isinstance(told, dict) else None
         tags = told.get(topic) if isinstance(told, dict) else None
-        chosen = isinstance(tags, list) and ANY_TAG not in tags
-        return [str(tag) for tag in tags] if chosen else None
+        if not isinstance(tags, list) or ANY_TAG in tags:
+            return None
+        return [str(tag) for tag in tags]
 
     def class_key(self) -> Column:
         """Return what of a send says to which class it belongs: its topic, and tag if it counts."""

@@ -102,7 +102,9 @@ def check_exits(history: History) -> Result:
     """A51: a process of the system that ended though no fault ended it."""
     found = []
     for row in history.exits:
-        log = " | ".join(str(line) for line in row.get("log") or ()) or "nothing"
+        told = row.get("log") or ()
+        lines = told if isinstance(told, list | tuple) else [told]
+        log = " | ".join(map(str, lines)) or "nothing"
         name, code = row.get("process"), row.get("exit")
         explain = f"{name} ended by itself ({code}); the end of its log: {log}"
         found.append({"process": name, "explain": explain})

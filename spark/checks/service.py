@@ -145,7 +145,8 @@ def check_exits(context: Context) -> CheckResult:
         names = ", ".join(str(row.get("process")) for row in rows)
         result.summary = f"ended by themselves: {names}"
         for row in rows:
-            log = " | ".join(str(line) for line in row.get("log") or ())
+            told = row.get("log") or []
+            log = " | ".join(map(str, told if isinstance(told, list) else [told]))
             explain = f"{row.get('process')} ended by itself ({row.get('exit')}); its log: {log}"
             result.evidence.append({"key": str(row.get("process")), "explain": explain})
     return result

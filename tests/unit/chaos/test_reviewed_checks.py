@@ -179,6 +179,11 @@ def test_copy_in_the_log_explains_one_delivery_from_each_place():
     assert judged("A9", deliveries=given, **parts) == ("invalid", 2)
 
 
+@pytest.mark.parametrize("log", [None, "the end of its log", 139, ["one line", 2]])
+def test_process_that_ended_is_found_whatever_stands_for_its_log(log):
+    assert judged("A51", exits=[{"process": "n1", "exit": 1, "log": log}]) == ("invalid", 1)
+
+
 def test_retry_explains_one_delivery_from_its_place_under_its_number():
     """A copy in the retry queue comes once for its refusal; an orderly member tries many times."""
     began = [
