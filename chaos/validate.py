@@ -20,6 +20,7 @@ from chaos.history.domains import (
     CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
+    EVEN,
     FILLED,
     KEYS,
     LEAST,
@@ -46,6 +47,9 @@ def complaints_of(table: str, column: Column, values: pa.ChunkedArray) -> list[s
     if not column.nullable and values.null_count:
         where = _rows(pc.is_null(values))
         found.append(f"{where}: {name} is null, but required: give it a value or drop the row")
+    if name in EVEN.get(table, ()) and 0 < values.null_count < len(values):
+        where = _rows(pc.is_null(values))
+        found.append(f"{where}: {name} is null, and not in other rows: write it in all or none")
     words = WORDS.get((table, name))
     if words is not None and pa.types.is_string(values.type):
         odd = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(words))))

@@ -123,3 +123,29 @@ def test_empty_table_whose_columns_have_no_type_is_empty(run):
         assert (load_history(run).problems, open_history(run).problems) == ([], [])
     finally:
         path.write_bytes(before)
+
+
+def decoded(run, messages):
+    """Somebody decoded the logs, which are the same."""
+    run.with_replicas = False
+    for node, log in run.logs.items():
+        for entry in log:
+            run.add("replica_log", node=node, group=0, index=entry.index, term=1, type="message",
+                    topic=entry.topic, queue_id=entry.queue_id, queue_offset=entry.queue_offset,
+                    msg_key=messages[entry.index].key, entry_crc=entry.index, crc_ok=True,
+                    committed=True)  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(0, "valid"), (1, "unknown"), (36, "valid")])
+def test_checksums_of_entries_are_in_all_rows_or_in_none(number, verdict, tmp_path):
+    """What has none is told by other words, which differ from the checksum of the same entry."""
+    run = write_minimal(decoded, tmp_path)
+    path = run / "tables" / "replica_log" / "part-0.parquet"
+    rows = pq.read_table(path)
+    assert rows.num_rows == 36
+    sums = [None if at < number else crc for at, crc in enumerate(rows["entry_crc"].to_pylist())]
+    at = rows.column_names.index("entry_crc")
+    pq.write_table(rows.set_column(at, "entry_crc", pa.array(sums, pa.int64())), path)
+    results = check_history(load_history(run)).results
+    assert {results[check].verdict for check in ("A34", "A35")} == {verdict}
+    assert any("entry_crc" in line for line in open_history(run).problems) is (number == 1)
