@@ -179,6 +179,29 @@ def test_copy_in_the_log_explains_one_delivery_from_each_place():
     assert judged("A9", deliveries=given, **parts) == ("invalid", 2)
 
 
+@pytest.mark.parametrize(
+    ("lives", "found"),
+    [
+        (("b", "b"), ("invalid", 1)),
+        (("b", "c"), ("valid", 0)),
+        ((None, None), ("unknown", 0)),
+    ],
+)
+def test_commit_index_may_fall_where_nobody_says_in_which_life(lives, found):
+    """A restart begins with what is known to be committed: less than before."""
+    told = [
+        {"node": "n0", "boot_id": life, "t0": 10 * at, "t1": 10 * at + 1, "ok": True,
+         "role": "follower", "group": 0, "term": 1, "commit": commit, "applied": None,
+         "voted_for": None} for at, (life, commit) in enumerate(zip(lives, (9, 3), strict=True), 1)
+    ]  # fmt: skip
+    assert judged("A33", probes=told) == found
+    events = [
+        event(at, "commit", index=index, prev_index=0, boot_id=life)
+        for at, (life, index) in enumerate(zip(lives, (9, 3), strict=True))
+    ]
+    assert judged("A33", raft_events=events) == found
+
+
 @pytest.mark.parametrize("log", [None, "the end of its log", 139, ["one line", 2]])
 def test_process_that_ended_is_found_whatever_stands_for_its_log(log):
     assert judged("A51", exits=[{"process": "n1", "exit": 1, "log": log}]) == ("invalid", 1)
