@@ -40,6 +40,7 @@ from ledgermq.remoting.protocol.message import (
 from ledgermq.remoting.protocol.properties import find_property, java_string_hash
 
 TOPIC_BYTES_MAX: Final = TOPIC_BYTES_MAX_V1
+"""Of what is written here; what lies in a log of RocketMQ 5 may have a longer one."""
 UNIT_BYTES: Final = 20
 UNIT: Final = Struct(">qiq")
 FIRST_OFFSET_MAX: Final = 2**56

@@ -35,6 +35,7 @@ NEW_FILE_WORK: Final = 8
 TURN_TICKS: Final = 600
 """Ticks after which every queue has had its turn to be written."""
 _QUEUE_ID_MAX: Final = 0x7FFFFFFF
+_TOPIC_BYTES_MAX: Final = 255  # RocketMQ 5 names retry topics of its POP so, in V2 records
 
 _log = logging.getLogger(__name__)
 
@@ -365,7 +366,7 @@ class ConsumeQueues:
         self.by_key: dict[tuple[bytes, int], ConsumeQueue] = {}
         """By encoded topic, as records have it, and queue id."""
         self.by_topic: dict[bytes, dict[int, ConsumeQueue]] = {}
-        """The same, for the hot paths: neighbours mostly share the topic, and what is near it."""
+        """Those that may be written to, for the hot paths: neighbours mostly share the topic."""
         self.by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self.unwritten: list[ConsumeQueue] = []
         """Queues with a tail, each once, longest waiting first."""
@@ -391,7 +392,8 @@ class ConsumeQueues:
         encoded, name, field = names
         queue = ConsumeQueue(self.files, name, field, queue_id)
         self.by_key[encoded, queue_id] = self.by_name[name, queue_id] = queue
-        self.by_topic.setdefault(encoded, {})[queue_id] = queue
+        if len(encoded) <= TOPIC_BYTES_MAX:
+            self.by_topic.setdefault(encoded, {})[queue_id] = queue
         return queue
 
     def take(self, queue: ConsumeQueue, units: bytes, count: int) -> None:
@@ -474,7 +476,7 @@ def names_queue(topic: bytes, queue_id: int) -> bool:
 
 def _maybe_names(topic: bytes) -> tuple[bytes, str, bytes] | None:
     """Return a topic encoded, decoded and as records have it; None if it can name no directory."""
-    if not 0 < len(topic) <= TOPIC_BYTES_MAX or topic in {b".", b".."}:
+    if not 0 < len(topic) <= _TOPIC_BYTES_MAX or topic in {b".", b".."}:
         return None
     if b"/" in topic or b"\0" in topic:
         return None

@@ -36,6 +36,7 @@ from store.layout import (
     KIND_NOOP,
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
+    TOPIC_BYTES_MAX,
     UNIT,
     delivery_code,
     looks_unwritten,
@@ -123,7 +124,7 @@ class CommitLog:
         try:
             queue = self._by_topic[message.topic][message.queue_id]
         except KeyError:
-            queue = self._queues.maybe_make(message.topic, message.queue_id)
+            queue = self._maybe_queue(message.topic, message.queue_id)
         if not self.writable or queue is None or (size := self._size(message, queue)) < 0:
             done(self._refusal(message), -1, -1)
             return
@@ -172,7 +173,7 @@ class CommitLog:
         ``done`` is called once for all; see `put`. They are entries of their own: when leadership
         is lost meanwhile, the first ones may yet commit and the others not.
         """
-        queue = self._queues.maybe_make(batch.topic, batch.queue_id)
+        queue = self._maybe_queue(batch.topic, batch.queue_id)
         if queue is None or queue.says or not self.writable:  # what says state is put by `put_each`
             done(self._batch_refusal(batch), -1, [])
             return
@@ -211,7 +212,7 @@ class CommitLog:
         ``dones`` hear how theirs ended, in the order of the messages. All are refused or none; see
         `put`.
         """
-        queue = self._queues.maybe_make(batch.topic, batch.queue_id)
+        queue = self._maybe_queue(batch.topic, batch.queue_id)
         if queue is None or not queue.says or not self.writable:
             _tell_each(dones, self._batch_refusal(batch))
             return
@@ -369,6 +370,10 @@ class CommitLog:
         with suppress(DamagedEntry):
             last = self._log.last_body()
             self.stamps.carry_on(0 if last is None else stored_or_zero(last))
+
+    def _maybe_queue(self, topic: bytes, queue_id: int) -> "ConsumeQueue | None":
+        """Return a queue, made if new; None if there can be none, or nothing is written to it."""
+        return self._queues.maybe_make(topic, queue_id) if len(topic) <= TOPIC_BYTES_MAX else None
 
     def _size(self, message: PutMessage, queue: "ConsumeQueue") -> int:
         """Return the bytes of the record, -1 if the message is outside the limits."""
