@@ -166,4 +166,17 @@ STARTS: Final = (
             ("if removed < REMOVALS_MAX:", "if True:"),
         ),
     ),
+    Mutant(
+        name="index-synced-again",
+        breaks="A sync of the key index that finds no space is tried again, and believed.",
+        source="fsync(2): after an error the pages are clean, and the next call returns at once.",
+        plant=patch(
+            "store.index.file:sync",
+            (
+                'raise FatalError(f"cannot sync index file {path}: {error}", EXIT_ENVIRONMENT)'
+                " from error",
+                "raise",
+            ),
+        ),
+    ),
 )

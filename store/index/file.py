@@ -13,6 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.index.codec import (
     ENTRY,
     ENTRY_BYTES,
@@ -49,6 +50,17 @@ class DamagedIndex(Exception):  # noqa: N818 - says what is
     """Bytes of an index file that nobody wrote so."""
 
 
+def sync(file: "File", path: str) -> None:
+    """Sync a file, in any thread. Errors: `FatalError`, whatever it is: a full disk, too.
+
+    What a sync has lost it does not tell twice; the next one would call it written.
+    """
+    try:
+        file.fdatasync()
+    except OSError as error:
+        raise FatalError(f"cannot sync index file {path}: {error}", EXIT_ENVIRONMENT) from error
+
+
 class SlotWrite:
     """Pages of slots, and the header that goes with them, to be written in any thread."""
 
@@ -69,7 +81,7 @@ class SlotWrite:
         """Of all slots on disk, once they are written; None where that is not known."""
 
     def run(self, out: "File") -> None:
-        """Write and sync the slots, then the header. Errors: `OSError`."""
+        """Write and sync the slots, then the header. Errors: `OSError`; `FatalError` of a sync."""
         begin, size = -1, 0
         waiting: list[bytes] = []
         for position, data in self.parts:
@@ -81,9 +93,9 @@ class SlotWrite:
             size += len(data)
         if waiting:
             out.pwrite(begin, waiting)
-        out.fdatasync()
+        sync(out, self.file.path)
         out.pwrite(0, (self.header,))
-        out.fdatasync()
+        sync(out, self.file.path)
         if self._whole is not None:
             self.crcs = SlotCrcs.of(self._whole())
 

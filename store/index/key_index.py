@@ -23,7 +23,7 @@ from ledgermq.runtime.clock import local_stamp
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, SECONDS_MAX, Header, Layout
-from store.index.file import DamagedIndex, IndexFile, SlotWrite
+from store.index.file import DamagedIndex, IndexFile, SlotWrite, sync
 from store.index.handles import Handles
 from store.index.keys import KeyHashes
 from store.index.marks import INDEX_FILE, IndexMark, encode_mark
@@ -63,7 +63,7 @@ class IndexPlan(NamedTuple):
             for path in self.unsynced:
                 file = self.disk.open(path, size=self.file_bytes)
                 try:
-                    file.fdatasync()
+                    sync(file, path)
                 finally:
                     file.close()
             path = self.mark_path

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.config import IndexConfig
 from store.index.codec import Layout, decode_header
 from store.index.search import Span, search
-from tests.unit.store.fakes import FakeDisk
+from tests.unit.store.fakes import FakeDisk, FakeFile
 from tests.unit.store.index import support
 from tests.unit.store.index.support import find, keyed, make
 
@@ -221,6 +223,30 @@ def test_another_error_of_the_disk_is_fatal():
     disk.sync_fails = True
     with pytest.raises(FatalError, match="/s/index/"):
         index.plan(support.log_mark(0)).run()
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_sync_that_finds_no_space_is_fatal(monkeypatch, which):
+    """The kernel takes what it could not write for clean: the next sync would say nothing."""
+    disk = FakeDisk()
+    index = make(disk)
+    index.put_all([keyed(n) for n in range(15)])
+    assert index.flush()
+    plan = index.plan(support.log_mark(14), is_last=True)
+    left = iter([True] * which)
+
+    def fdatasync(_file):
+        if not next(left, False):
+            raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(FakeFile, "fdatasync", fdatasync)
+    with pytest.raises(FatalError, match="/s/index/"):
+        plan.run()
+
+
+def test_such_a_sync_that_is_tried_again_is_seen(monkeypatch):
+    with planted(BY_TESTS["index-synced-again"]), pytest.raises(pytest.fail.Exception):
+        test_a_sync_that_finds_no_space_is_fatal(monkeypatch, 0)
 
 
 def test_there_is_room_until_too_much_waits(monkeypatch):
