@@ -114,7 +114,7 @@ STARTS: Final = (
         source="docs/storage.md: queues and index are those of the whole log.",
         plant=patch(
             "store.offline.rebuild:Rebuild.survey",
-            ("self._is_made_up_to(plan.last)", "True"),
+            ("self._made_up_to() == _made_up_to(plan.last)", "True"),
         ),
     ),
     Mutant(
@@ -177,6 +177,15 @@ STARTS: Final = (
                 " from error",
                 "raise",
             ),
+        ),
+    ),
+    Mutant(
+        name="rebuild-of-what-is-not-confirmed",
+        breaks="A rebuilt slave takes its surplus for acknowledged, and is shut out by its master.",
+        source="ADR 20: what not all of the in-sync set has is in no queue.",
+        plant=patch(
+            "store.offline.rebuild:Rebuild._is_unconfirmed",
+            ("return self._confirmed is not None and record.end > self._confirmed", "return False"),
         ),
     ),
 )

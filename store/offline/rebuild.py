@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from dledger.mark import LogMark
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.config import DEFAULT_DELAY_LEVELS_MS, IndexConfig, StoreConfig
+from store.ha.switch.epochs import EPOCH_FILE
 from store.index.key_index import KeyIndex
 from store.index.marks import INDEX_FILE
 from store.layout import (
@@ -124,8 +125,28 @@ class Rebuild:
             if is_directory(folder.path(name)):
                 _refuse(f"{shown(folder.path(name))}: a rebuild cannot make what lies there")
         self._is_going_on = os.path.lexists(f"{self._staging}/{COMPLETE}")
+        self._confirmed = self._confirmed_end()
         self._asked_bytes = queue_file_bytes
         self._choose_file_bytes()
+
+    def _confirmed_end(self) -> int | None:
+        """Return up to where a log counts whose masters controllers choose; None: all of it does.
+
+        What a master or slave of theirs has behind that is not acknowledged, and may have to go: a
+        broker takes what its queues have for confirmed. Errors: `FatalError`: nothing tells.
+        """
+        if not os.path.lexists(self._folder.path(EPOCH_FILE)):
+            return None
+        dispatched = self._promises.dispatched
+        if dispatched is not None and dispatched.head.marks:
+            return dispatched.head.marks[0].index + 1
+        end = self._made_up_to().split(b" ")[0] if self._is_going_on else b""
+        if not end.removeprefix(b"-").isdigit():
+            _refuse(
+                f"{shown(self._folder.path(CHECKPOINT_FILE))} is missing or damaged: what all"
+                " in-sync replicas have is unknown; a broker that starts makes its queues itself"
+            )
+        return int(end) + 1
 
     def _choose_file_bytes(self) -> None:
         """Settle how large queue files are. Errors: `FatalError`."""
@@ -169,7 +190,7 @@ class Rebuild:
                 plan.queues.add((record.topic, record.queue_id))
             plan.keyed += b"KEY" in record.properties
         if self._is_going_on:
-            plan.is_going_on = self._is_made_up_to(plan.last)
+            plan.is_going_on = self._made_up_to() == _made_up_to(plan.last)
             if not plan.is_going_on:  # a broker ran meanwhile: these files lack what came
                 self._is_going_on = False
                 self._choose_file_bytes()
@@ -183,13 +204,12 @@ class Rebuild:
         ]
         return plan
 
-    def _is_made_up_to(self, last: LogMark) -> bool:
-        """Tell whether the files that were made go up to this entry. Errors: `FatalError`."""
+    def _made_up_to(self) -> bytes:
+        """Return what says how far the files go that were made. Errors: `FatalError`."""
         try:
-            complete = read_small(f"{self._staging}/{COMPLETE}", SMALL_BYTES_MAX)
+            return read_small(f"{self._staging}/{COMPLETE}", SMALL_BYTES_MAX) or b""
         except ReadError as error:
             _refuse(str(error))
-        return complete == _made_up_to(last)
 
     def run(self, plan: Plan) -> None:
         """Make the files and put them in place. Errors: `FatalError`; then the old ones count."""
@@ -211,10 +231,9 @@ class Rebuild:
 
     def _dispatched(self) -> Iterator[Record]:
         """Yield the records that a broker dispatches. Errors: `FatalError` for damage."""
-        committed = self._promises.committed_index
         for log in self._folder.logs:
             is_dledger = log.kind is LogKind.DLEDGER
-            if is_dledger and committed is None:
+            if is_dledger and self._promises.committed_index is None:
                 _refuse(
                     f"{shown(log.directory)}/checkpoint is missing or damaged: what is committed is"
                     " unknown; a broker that starts makes its queues itself"
@@ -227,7 +246,7 @@ class Rebuild:
                         f"{shown(item.path)} offset {item.offset}: the log is damaged"
                         f" ({item.reason}); queues made from it would miss messages"
                     )
-                elif is_dledger and committed is not None and item.entry_index > committed:
+                elif self._is_unconfirmed(item):
                     return  # a start dispatches what is committed behind it
                 else:
                     yield item
@@ -236,6 +255,13 @@ class Rebuild:
                     f"{shown(walk.end.path)} offset {walk.end.offset}: the log cannot be read"
                     f" ({walk.end.unread}); queues made from it would miss messages"
                 )
+
+    def _is_unconfirmed(self, record: Record) -> bool:
+        """Tell whether it is not known that a record is committed."""
+        if record.entry_index >= 0:
+            committed = self._promises.committed_index
+            return committed is not None and record.entry_index > committed
+        return self._confirmed is not None and record.end > self._confirmed
 
     # Making
 

@@ -8,15 +8,24 @@ from contextlib import suppress
 
 import pytest
 
+from dledger.mark import LogMark
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.ha.switch.epochs import EPOCH_FILE, Epoch, encode_epochs
 from store.layout import FIRST_OFFSET_MAX, UNIT
 from store.offline.findings import Health
 from store.offline.folder import open_folder
 from store.offline.rebuild import Rebuild
+from store.queues.files import BLOCK_BYTES
+from store.recovery.checkpoint import (
+    CHECKPOINT_FILE,
+    CheckpointHead,
+    join_checkpoint,
+    maybe_decode_checkpoint,
+)
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import Cluster
@@ -315,6 +324,67 @@ def test_only_committed_entries_are_dispatched(tmp_path):
     assert kinds(report) == {("consume queue", "behind the log"), ("directory", "stranger")} | (
         {("key index", "behind the log")} if (tmp_path / "index").exists() else set()
     )
+
+
+def controlled(root, confirmed):
+    """Write the directory of a broker under controllers, whose slaves have so many messages."""
+    store = PlainStore()
+    files = store.files()
+    mark, stored = LogMark(-1, 0, -1), 0
+    if confirmed:
+        last, behind = store.records[confirmed - 1 : confirmed + 1]
+        mark = LogMark(behind.physical_offset - 1, 1, last.physical_offset)
+        stored = last.store_timestamp
+    head = CheckpointHead(QUEUE_FILE, BLOCK_BYTES, stored, (mark,))
+    files[CHECKPOINT_FILE] = join_checkpoint(head, [])
+    files[EPOCH_FILE] = encode_epochs((Epoch(1, 0),))
+    write(root, files)
+    return mark
+
+
+def test_what_not_all_in_sync_replicas_have_is_in_no_queue(tmp_path):
+    """A slave takes what its queues have for acknowledged, and follows no master without it."""
+    mark = controlled(tmp_path, 40)
+    assert rebuild(tmp_path).last == mark
+    assert kinds(check(tmp_path), "damage") == set()
+    found = maybe_decode_checkpoint((tmp_path / CHECKPOINT_FILE).read_bytes())
+    assert found.head.marks == (mark,)
+    assert sum(queue.max_offset for queue in found.queues) == 40
+
+
+def test_a_rebuild_of_what_is_not_confirmed_is_seen(tmp_path):
+    with (
+        planted(BY_TESTS["rebuild-of-what-is-not-confirmed"]),
+        pytest.raises(AssertionError),
+    ):
+        test_what_not_all_in_sync_replicas_have_is_in_no_queue(tmp_path)
+
+
+@pytest.mark.parametrize("confirmed", [0, 40])
+def test_such_a_rebuild_that_was_interrupted_knows_how_far_it_went(tmp_path, confirmed):
+    for steps in range(1000):
+        root = tmp_path / str(steps)
+        mark = controlled(root, confirmed)
+        try:
+            rebuild(root, Breaking(steps))
+        except BrokenError:
+            assert rebuild(root).last.index == mark.index, steps
+        else:
+            break
+        assert not (root / "rebuild").exists()
+    assert steps > 5
+
+
+@pytest.mark.parametrize("content", [None, b"", b"LMQC"])
+def test_nothing_is_made_where_nothing_says_what_they_have(tmp_path, content):
+    controlled(tmp_path, 40)
+    (tmp_path / CHECKPOINT_FILE).unlink()
+    if content is not None:
+        (tmp_path / CHECKPOINT_FILE).write_bytes(content)
+    before = state(tmp_path)
+    with pytest.raises(FatalError, match="what all in-sync replicas have is unknown"):
+        rebuild(tmp_path)
+    assert state(tmp_path) == before
 
 
 def test_queues_that_lie_elsewhere_can_be_rebuilt_again_and_again(plain):
