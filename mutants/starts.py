@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.planting import Mutant, patch
+from mutants.planting import Mutant, patch, patches
 
 STARTS: Final = (
     Mutant(
@@ -186,6 +186,30 @@ STARTS: Final = (
         plant=patch(
             "store.offline.rebuild:Rebuild._is_unconfirmed",
             ("return self._confirmed is not None and record.end > self._confirmed", "return False"),
+        ),
+    ),
+    Mutant(
+        name="skipped-unit-reaches-far",
+        breaks="A queue that is taken over ends where it has a unit for what is no message.",
+        source="RocketMQ ConsumeQueue.recover adds up place and size of a unit.",
+        plant=patches(
+            patch(
+                "store.recovery.foreign_queues:_good_units",
+                ("(size if size != SKIPPED_BYTES else 0)", "size"),
+            ),
+            patch(
+                "store.recovery.foreign_queues:_place",
+                ("size if size != SKIPPED_BYTES else 0", "size"),
+            ),
+        ),
+    ),
+    Mutant(
+        name="nothing-looked-up-behind-no-message",
+        breaks="A queue that was lost is not made again where a record before it is no message.",
+        source="docs/storage.md: the walk of a start steps over such a record.",
+        plant=patch(
+            "store.recovery.foreign_queues:ForeignQueueRecovery._lack_in",
+            ("continue", "return None"),
         ),
     ),
 )

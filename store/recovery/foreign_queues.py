@@ -33,6 +33,7 @@ from store.layout import (
     FLAG_NOT_INDEXED,
     GAP_UNIT,
     LIGHT_QUEUE_PREFIX,
+    SKIPPED_BYTES,
     UNIT,
     UNIT_BYTES,
     CorruptRecord,
@@ -326,6 +327,8 @@ class ForeignQueueRecovery:
         A record that is damaged says nothing: the unit stays, and a read will tell.
         """
         physical, size, tags = UNIT.unpack(queue.read(offset, 1))
+        if size == SKIPPED_BYTES:  # ours: it stands for what is no message, before the next one
+            return offset + 1 < queue.max_offset and _place(queue, offset + 1)[0] == physical
         try:
             record = read_record(self._log.body_at(physical, size))
         except DamagedEntry:
@@ -357,10 +360,13 @@ class ForeignQueueRecovery:
             for physical, chunk, at, _ in walk:
                 if physical >= start + self._segment_bytes:
                     return None
-                record = read_record(chunk, at)
+                try:
+                    record = read_record(chunk, at)
+                except CorruptRecord:  # an earlier version wrote it so; it is in no queue
+                    continue
                 if not record[3] & FLAG_NOT_INDEXED and not self._is_in_queue(record, physical):
                     return physical
-        except (DamagedEntry, CorruptRecord) as error:
+        except DamagedEntry as error:
             _log.warning("event=records_not_looked_up from=%d reason=%s", start, error)
         return None
 
@@ -460,15 +466,15 @@ def _good_units(data: bytes, at: int, physical_end: int, log_begin: int) -> tupl
             break
         if tags <= EXT_ADDRESS_MAX and physical >= log_begin:
             break
-        physical_end = physical + size
+        physical_end = physical + (size if size != SKIPPED_BYTES else 0)
         count += 1
     return count, physical_end
 
 
 def _place(queue: "ConsumeQueue", offset: int) -> tuple[int, int]:
-    """Return physical offset and size of the message at a queue offset."""
+    """Return physical offset and size of the message at a queue offset; of what is none, 0."""
     physical, size, _ = UNIT.unpack(queue.read(offset, 1))
-    return physical, size
+    return physical, size if size != SKIPPED_BYTES else 0
 
 
 def _states(record: RecordFields, key: QueueKey, offset: int) -> bool:
