@@ -212,4 +212,19 @@ STARTS: Final = (
             ("continue", "return None"),
         ),
     ),
+    Mutant(
+        name="given-up-by-number",
+        breaks="A block of a queue is not repaired where another one had its number once.",
+        source="Retention drops the first files of a queue, and blocks are counted from there.",
+        plant=patches(
+            patch(
+                "store.recovery.repair:Repairer._maybe_one",
+                ("(queue, queue.block_range(block)[0])", "(queue, block)"),
+            ),
+            patch(
+                "store.recovery.repair:Repairer._give_up",
+                ("(queue, queue.block_range(block)[0])", "(queue, block)"),
+            ),
+        ),
+    ),
 )

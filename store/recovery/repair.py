@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
+Block = tuple["ConsumeQueue", int]
+"""A queue, and the number that a block has in it now."""
 STEP_ENTRIES: Final = 2048
 """Entries looked at in one tick; a few milliseconds."""
 
@@ -44,8 +46,10 @@ class Repairer:
         self._damaged = queues.files.damaged
         self._log = log
         self._delays_ms = delays_ms
-        self._block: tuple[ConsumeQueue, int] | None = None
+        self._block: Block | None = None
         """What is being repaired."""
+        self._start = 0
+        """Where it begins: numbers of blocks are others once files of the queue are dropped."""
         self._next = 0
         """Where in the log to look on."""
         self._found: dict[int, bytes] = {}
@@ -55,13 +59,13 @@ class Repairer:
         self._behind = 0
         """Where the first message of the queue behind the block lies; 0: not found yet."""
         self._hopeless: set[tuple[ConsumeQueue, int]] = set()
-        """The log does not have all of their messages."""
+        """Where blocks begin of which the log does not have all messages."""
         self._has_space = True
 
     @property
     def is_at_work(self) -> bool:
         """Whether something is damaged that may still be repaired from the log as it is."""
-        return self._has_space and any(one not in self._hopeless for one in self._damaged)
+        return self._has_space and self._maybe_one() is not None
 
     def step(self, applied: int) -> None:
         """Go on with what is damaged, if anything is; the log is dispatched up to ``applied``.
@@ -80,12 +84,13 @@ class Repairer:
             self._has_space = False
 
     def _step(self, applied: int) -> None:
-        if self._block is None or self._block not in self._damaged:
-            chosen = next((one for one in self._damaged if one not in self._hopeless), None)
-            if chosen is None:
+        queue, block = self._block or (None, 0)
+        is_same = queue is not None and queue.block_range(block)[0] == self._start
+        if not is_same or self._block not in self._damaged:
+            self._block = self._maybe_one()
+            if self._block is None:
                 return
-            self._block = chosen
-            self._begin(*chosen)
+            self._begin(*self._block)
         queue, block = self._block
         try:
             is_at_end = self._walk(queue, block, applied)
@@ -95,12 +100,20 @@ class Repairer:
             return  # the log may be repaired; it is tried again
         self._maybe_finish(queue, block, is_at_end=is_at_end)
 
+    def _maybe_one(self) -> "Block | None":
+        """Return a block to repair, None if there is none."""
+        for queue, block in self._damaged:
+            if (queue, queue.block_range(block)[0]) not in self._hopeless:
+                return queue, block
+        return None
+
     def _begin(self, queue: "ConsumeQueue", block: int) -> None:
+        self._start = queue.block_range(block)[0]
         self._found = {}
         self._holes = 0
         self._behind = 0
         self._next = self._log.first_position
-        before = queue.block_range(block)[0] // UNIT_BYTES - 1
+        before = self._start // UNIT_BYTES - 1
         if block > 0 and before >= queue.min_offset:
             try:
                 physical = UNIT.unpack(queue.read(before, 1))[0]
@@ -162,7 +175,7 @@ class Repairer:
 
     def _give_up(self, queue: "ConsumeQueue", block: int) -> None:
         """Leave a block as it is, and go on with the others."""
-        self._hopeless.add((queue, block))
+        self._hopeless.add((queue, queue.block_range(block)[0]))
         self._block = None
         _log.error(
             "event=queue_not_repaired topic=%s queue=%d units_from=%d",
