@@ -37,7 +37,8 @@ ROOT_NAMES: Final = frozenset(
         "abort", "checkpoint", "lock", "commitlog", "consumequeue", "consumequeue_ext", "index",
         "config", "consumequeue.checkpoint", "consumequeue.clean", "index.checkpoint",
         "batchconsumequeue", "timerwheel", "timerlog", "ha", "epochFileCheckpoint", "timermetrics",
-        "transactionCheckpoint",
+        "transactionCheckpoint", "copied", "brokerIdentity", "brokerIdentity-temp",
+        "brokerIdentity.json",
     }
 )  # fmt: skip
 """What a ``storePathRootDir`` holds, ours or RocketMQ's."""

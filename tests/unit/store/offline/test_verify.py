@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.modes.copied import COPIED_FILE
+from broker.switch.identity import IDENTITY_FILE
 from dledger.codec.entry import encode_entry
 from dledger.codec.index import UNIT as INDEX_UNIT
 from dledger.codec.properties import Checkpoint, encode_mark
 from ledgermq.remoting.protocol.message import encode_record
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
+from store.ha.switch.epochs import EPOCH_FILE
 from store.offline.findings import Health
 from store.offline.folder import UnusableError, open_folder
 from store.offline.messages import Dump, Selection
@@ -359,6 +362,13 @@ def test_strange_names_in_a_plain_log_are_damage_since_a_broker_refuses_them(pla
         open_segments(
             RealDisk(), PlainLogConfig(directory=f"{root}/commitlog", segment_bytes=SEGMENT)
         )
+
+
+@pytest.mark.parametrize("name", [COPIED_FILE, IDENTITY_FILE, EPOCH_FILE])
+def test_what_a_slave_and_a_broker_under_controllers_have_is_no_stranger(plain, name):
+    root, _ = plain
+    (root / name).touch()
+    assert kinds(check(root)) == set()
 
 
 def test_strange_names_in_the_log_of_a_group_are_noted(raft):
