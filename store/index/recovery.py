@@ -23,6 +23,7 @@ import msgspec
 
 from dledger.mark import LogMark
 from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import FatalError
 from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, HEADER_BYTES, Header, decode_header
 from store.index.crcs import EntryCrcs, SlotCrcs
 from store.index.file import DamagedIndex, IndexFile
@@ -278,7 +279,9 @@ def _is_sane(header: Header, before: IndexFile | None, index: "KeyIndex") -> boo
 
 
 def _names(index: "KeyIndex") -> list[str]:
+    """Return what lies there. Errors: `FatalError`: no file could, and each flush would end so."""
     try:
         return index.disk.names(index.directory)
-    except NotADirectoryError:
-        return []
+    except NotADirectoryError as error:
+        message = f"{index.directory} exists and is not a directory: move it away"
+        raise FatalError(message) from error

@@ -144,9 +144,14 @@ class _Check:
                 "the broker that had it open was killed, or the machine",
                 "the next start goes through the end of the log",
             )  # fmt: skip
-        for name in ("index", "config"):
+        for name in ("consumequeue", "index", "config"):
             path = folder.path(name)
-            if is_directory(path) and not can_list(path):
+            if not is_directory(path) and os.path.lexists(path):
+                findings.damage(
+                    Part.DIRECTORY, "in the way", path, None, "no directory, and one must be here",
+                    "a broker refuses to start: move it away",
+                )  # fmt: skip
+            elif name != "consumequeue" and is_directory(path) and not can_list(path):
                 findings.damage(Part.DIRECTORY, "unreadable", path, None, "it cannot be listed")
         if os.path.lexists(folder.path(REBUILD_DIRECTORY)):
             findings.harmless(

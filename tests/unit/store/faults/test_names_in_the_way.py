@@ -57,6 +57,21 @@ def test_what_lies_where_a_queue_must_is_refused_by_name(place, put, raft):
     assert f"/{place} exists and is not a directory" in start(place, put, raft=raft)
 
 
+@pytest.mark.parametrize("raft", [False, True])
+@pytest.mark.parametrize("put", [put_file, put_pipe])
+def test_what_lies_where_the_key_index_must_is_refused_before_a_message_is_taken(put, raft):
+    with store_folder({}) as root:
+        put(root / "index")
+        disk = Disk(str(root))
+        cluster = Cluster({"n0": disk}, raft=raft)
+        try:
+            error = str(cluster.start(limit_ms=START_MS))
+        finally:
+            cluster.close()
+            disk.close()
+    assert "/index exists and is not a directory: move it away" in error
+
+
 def test_a_start_that_does_not_look_at_the_names_is_found():
     with planted(BY_TESTS["names-of-queues-unseen"]), pytest.raises(AssertionError):
         test_what_lies_where_a_queue_must_is_refused_by_name(PLACES[0], put_file, raft=False)

@@ -364,6 +364,16 @@ def test_strange_names_in_a_plain_log_are_damage_since_a_broker_refuses_them(pla
         )
 
 
+@pytest.mark.parametrize("name", ["consumequeue", "index", "config"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_lies_where_a_directory_must_is_damage(plain, name, is_link):
+    root, _ = plain
+    shutil.rmtree(root / name)
+    (root / name).symlink_to("nowhere") if is_link else (root / name).touch()
+    report = check(root)
+    assert ("directory", "in the way") in kinds(report, "damage")
+
+
 @pytest.mark.parametrize("name", [COPIED_FILE, IDENTITY_FILE, EPOCH_FILE])
 def test_what_a_slave_and_a_broker_under_controllers_have_is_no_stranger(plain, name):
     root, _ = plain
