@@ -227,4 +227,13 @@ STARTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="abort-of-no-boot",
+        breaks="A replica that is killed as it takes queues over counts as one that lacks its end.",
+        source="docs/replication.md: a killed process lacks nothing.",
+        plant=patch(
+            "store.recovery.directory:StoreDirectory.mark_unclean",
+            ("self._replace(ABORT_FILE, self._mark)", 'self._replace(ABORT_FILE, b"")'),
+        ),
+    ),
 )

@@ -70,9 +70,8 @@ class PlainMode:
         self._config = config
         self._disk = disk
         self._store = store
-        self._directory = StoreDirectory(config.store_path, disk)
+        self._directory = StoreDirectory(config.store_path, disk, mark)
         self._failed = self._loaded = False
-        self._mark = mark
         self._due = asyncio.Event()
         self._state = state = tables.state
         self.snapshot = SharedSnapshot(
@@ -140,7 +139,7 @@ class PlainMode:
             ),
             index_until=None if self._directory.was_clean else self._directory.times.index,
         )
-        self._directory.mark_unclean(self._mark)
+        self._directory.mark_unclean()
         self._times.last = self._directory.times
         self._loaded = True
 

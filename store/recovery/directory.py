@@ -38,10 +38,14 @@ _log = logging.getLogger(__name__)
 class StoreDirectory:
     """One directory in RocketMQ's layout (``storePathRootDir``)."""
 
-    def __init__(self, path: str, disk: "Disk") -> None:
-        """Name the directory; nothing is touched before `enter`."""
+    def __init__(self, path: str, disk: "Disk", mark: bytes = b"") -> None:
+        """Name the directory; nothing is touched before `enter`.
+
+        ``mark``: what ``abort`` is to hold, for `read_mark`; RocketMQ looks at its name only.
+        """
         self.path = path
         self._disk = disk
+        self._mark = mark
         self._lock: Closeable | None = None
         self.was_clean = True
         """Whether it was left by a clean stop, or is new."""
@@ -74,12 +78,9 @@ class StoreDirectory:
                 self.path, self.times.physic, self.times.logics, self.times.index,
             )  # fmt: skip
 
-    def mark_unclean(self, mark: bytes = b"") -> None:
-        """Make ``abort``: from now on, until `leave`, a crash is known as one.
-
-        ``mark``: what it holds, for `read_mark`; RocketMQ looks at its name only.
-        """
-        self._replace(ABORT_FILE, mark)
+    def mark_unclean(self) -> None:
+        """Make ``abort``: from now on, until `leave`, a crash is known as one."""
+        self._replace(ABORT_FILE, self._mark)
 
     def read_mark(self) -> bytes:
         """Return what ``abort`` holds, nothing where it is not there. Errors: `OSError`."""

@@ -44,9 +44,9 @@ def config_of(flush: FlushDiskType = ASYNC) -> BrokerConfig:
 def left(end: str, flush: FlushDiskType = ASYNC) -> SimDisk:
     """Return the disk of a broker that worked, and ended so."""
     disk = SimDisk(SplitRng(1))
-    directory = StoreDirectory(STORE, disk)
+    directory = StoreDirectory(STORE, disk, loss_mark(config_of(flush), disk))
     directory.enter()
-    directory.mark_unclean(loss_mark(config_of(flush), disk))
+    directory.mark_unclean()
     if end == "stop":
         directory.leave(clean=True)
     if end == "power":
@@ -84,9 +84,9 @@ def test_a_directory_stays_in_doubt_until_a_role_begins() -> None:
     disk = left("power")
     disk.crash()
     assert found(disk)
-    directory = StoreDirectory(STORE, disk)
+    directory = StoreDirectory(STORE, disk, loss_mark(config_of(), disk))
     directory.enter()
-    directory.mark_unclean(loss_mark(config_of(), disk))
+    directory.mark_unclean()
     disk.crash()
     assert not found(disk)
 
@@ -97,9 +97,9 @@ def test_a_machine_that_does_not_say_when_it_started_may_have_lost_its_power() -
             return ""
 
     disk = Nameless(SplitRng(1))
-    directory = StoreDirectory(STORE, disk)
+    directory = StoreDirectory(STORE, disk, loss_mark(config_of(), disk))
     directory.enter()
-    directory.mark_unclean(loss_mark(config_of(), disk))
+    directory.mark_unclean()
     disk.crash()
     assert found(disk)
 
@@ -162,9 +162,9 @@ def progress_of(path: Path, mark: bytes) -> tuple[int, int]:
     with (path / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(ends[1])
         file.write(bytes(ends[2] - ends[1]))
-    directory = StoreDirectory(str(path), RealDisk())
+    directory = StoreDirectory(str(path), RealDisk(), mark)
     directory.enter()
-    directory.mark_unclean(mark)
+    directory.mark_unclean()
     directory.leave(clean=False)
     progress = LogProgress(config, RealDisk())
     progress.load()
