@@ -236,4 +236,22 @@ STARTS: Final = (
             ("self._replace(ABORT_FILE, self._mark)", 'self._replace(ABORT_FILE, b"")'),
         ),
     ),
+    Mutant(
+        name="beginnings-not-looked-up",
+        breaks="Messages before a queue's first unit count as known: nobody reads them.",
+        source="A queue whose first file was lost, and a log that has lost its beginning.",
+        plant=patch(
+            "store.recovery.foreign_queues:ForeignQueueRecovery.run",
+            ("find_wrong_beginnings(by_key, size, self._log, is_small=self._is_small)", "()"),
+        ),
+    ),
+    Mutant(
+        name="lost-units-are-fatal",
+        breaks="A queue that ends with zeros ends each start, though nothing of it is in the log.",
+        source="RocketMQ goes on with such a queue where it ends, and counts from there.",
+        plant=patch(
+            "store.dispatch.anomalies:Unreplicated.skips",
+            ("missing > _LOST_MAX or self._has_messages(queue, physical)", "True"),
+        ),
+    ),
 )

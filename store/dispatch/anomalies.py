@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 _ALL: Final = 1 << 62
 """A walk has no other limit than its end."""
+_LOST_MAX: Final = 1 << 20
+"""Units of a queue that may be lost: three files of RocketMQ's."""
 
 
 class Anomalies(Protocol):
@@ -309,17 +311,41 @@ class Unreplicated(Quarantine):
         return False
 
     def skips(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
-        """Skip offsets as a group does, but for a record that lies. Errors: `FatalError`."""
+        """Skip offsets as a group does, but for a record that lies. Errors: `FatalError`.
+
+        A queue with nothing in the log goes on with the offset of what comes.
+        """
         found = self._holes_behind(queue, physical)
         if found is None:
             raise self._lost_units(queue, offset, physical)
-        if found < offset - queue.max_offset:
+        missing = offset - queue.max_offset
+        if found >= missing:
+            return super().skips(queue, offset, physical)
+        if missing > _LOST_MAX or self._has_messages(queue, physical):
             return self._on_gap(queue, offset, physical)
-        return super().skips(queue, offset, physical)
+        # Its last units are lost, with messages that the log has no more.
+        _log.warning(
+            "event=queue_units_lost topic=%s queue=%d from=%d to=%d",
+            queue.topic, queue.queue_id, queue.max_offset, offset,
+        )  # fmt: skip
+        self._queues.fill(queue, missing)
+        return True
 
     def _on_gap(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
         """End: the log does not show why offsets are missing. Errors: `FatalError`."""
         raise self._lost_units(queue, offset, physical)
+
+    def _has_messages(self, queue: "ConsumeQueue", upto: int) -> bool:
+        """Tell whether a queue has messages, or the log has some of it before ``upto``."""
+        log, of_queue = self._log, (queue.topic_field[1:], queue.queue_id)
+        if queue.min_offset < queue.max_offset or not log.first_position:
+            return True
+        for physical, chunk, at, size in log.walk(log.first_position, upto, _ALL):
+            with suppress(CorruptRecord):
+                fields = whole_record(chunk, at, size, physical)
+                if (fields[5], fields[1]) == of_queue and not fields[3] & FLAG_NOT_INDEXED:
+                    return True
+        return False
 
     def _is_explained_by_what_was_dropped(self) -> bool:
         return False

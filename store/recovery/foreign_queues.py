@@ -44,6 +44,7 @@ from store.layout import (
 )
 from store.queues.consume_queue import CRC_BYTES
 from store.queues.start import offset_at
+from store.recovery.beginnings import find_wrong_beginnings
 from store.recovery.checkpoint import QueueMark, StoreTimes
 
 if TYPE_CHECKING:
@@ -144,6 +145,11 @@ class ForeignQueueRecovery:
             self._fit_log(queue)
             if queue.max_offset > queue.min_offset:
                 complete = max(complete, sum(_place(queue, queue.max_offset - 1)))
+        by_key, size = self._queues.by_key, self._queues.files.file_bytes
+        for queue in find_wrong_beginnings(by_key, size, self._log, is_small=self._is_small):
+            self._change()
+            queue.remove_files()
+            self._begin_max = self._log_begin
         tail = max(4, min(TAIL_UNITS, TAILS_UNITS // max(1, len(self._queues.by_key))))
         for key, queue in self._queues.by_key.items():
             self._compare(key, queue, tail)
@@ -378,6 +384,9 @@ class ForeignQueueRecovery:
         if queue is None or offset >= queue.max_offset:
             _log.warning("event=queue_lacks_a_message topic=%s queue=%d offset=%d", *_name(key),
                          offset)  # fmt: skip
+            if queue is not None and queue.min_offset == queue.max_offset < offset:
+                self._change()
+                queue.remove_files()  # what it had is gone: it begins where the log says
             return False
         if offset < queue.min_offset or _place(queue, offset)[0] != physical:
             _log.warning("event=queue_cut topic=%s queue=%d at=%d", *_name(key), offset)

@@ -448,7 +448,8 @@ def test_refusals_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 class Queue:
-    topic, topic_field, queue_id, max_offset = "T", b"\1T", 0, 0
+    topic, topic_field, queue_id = "T", b"\1T", 0
+    min_offset = max_offset = first_file = 0
 
 
 class Nothing:
@@ -486,6 +487,21 @@ def test_a_slave_that_lost_units_of_a_queue_ends() -> None:
     queue: Any = Queue()
     with pytest.raises(FatalError, match="ends at 0, the message at 500 has queue offset 1"):
         Copied(log, None).skips(queue, 1, 500)  # type: ignore[arg-type]
+
+
+def test_a_slave_goes_on_with_a_queue_of_which_its_log_has_nothing() -> None:
+    """Its last units are lost, with messages that the log has no more."""
+    filled: list[tuple[Any, int]] = []
+
+    class Queues:
+        fill = staticmethod(lambda *what: filled.append(what))
+
+    log: Any = Nothing()
+    queue: Any = Queue()
+    log.first_position, log.maybe_size = 4096, lambda _: None
+    queue.min_offset, queue.max_offset, queue.first_file = 20, 20, 400
+    assert Copied(log, Queues()).skips(queue, 25, 5000)  # type: ignore[arg-type]
+    assert filled == [(queue, 5)]
 
 
 def test_what_has_just_come_is_walked_as_the_log_would_be(tmp_path: Path) -> None:

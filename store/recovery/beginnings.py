@@ -1,0 +1,73 @@
+"""Queues of a log without its beginning that do not begin with their first message in it.
+
+Their files were lost or zeroed at the front: dispatch would take messages before the first unit for
+known, or end at one that leaves offsets out. Such a queue has nothing left, or begins with a file
+whose very first unit is of a message in the log; all others begin somewhere within a file. What is
+found is to be made anew. Nothing is changed here.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from dledger.errors import DamagedEntry
+from store.layout import FLAG_NOT_INDEXED, UNIT_BYTES, CorruptRecord, read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from store.ports import LogReader
+    from store.queues.consume_queue import ConsumeQueue
+
+ALL: Final = 1 << 62
+"""The walk has no other limit than its end."""
+
+_log = logging.getLogger(__name__)
+
+
+def find_wrong_beginnings(
+    queues: "Mapping[tuple[bytes, int], ConsumeQueue]",
+    file_bytes: int,
+    log: "LogReader",
+    *,
+    is_small: bool,
+) -> "list[ConsumeQueue]":
+    """Return the queues that are to be made anew from the beginning of the log.
+
+    ``file_bytes``: of the files of queues. ``is_small``: whether all of the log may be read, which
+    those that have nothing left ask for.
+    """
+    ends = {
+        key: _end_of_search(queue, file_bytes, log.end_position if is_small else 0)
+        for key, queue in queues.items()
+        if queue.min_offset
+    }
+    end = max(ends.values(), default=0)
+    found: list[ConsumeQueue] = []
+    try:
+        for physical, chunk, at, _ in log.walk(log.first_position, end, ALL):
+            try:
+                _, queue_id, offset, flags, _, topic, _ = read_record(chunk, at)
+            except CorruptRecord:
+                continue
+            if physical < ends.get((topic, queue_id), 0) and not flags & FLAG_NOT_INDEXED:
+                del ends[topic, queue_id]
+                queue = queues[topic, queue_id]
+                is_empty = queue.min_offset == queue.max_offset
+                if offset < queue.min_offset or (is_empty and offset > queue.min_offset):
+                    _log.warning(
+                        "event=queue_begins_elsewhere topic=%s queue=%d at=%d log_has=%d",
+                        queue.topic, queue_id, queue.min_offset, offset,
+                    )  # fmt: skip
+                    found.append(queue)
+    except DamagedEntry as error:
+        _log.warning("event=beginnings_not_looked_up reason=%s", error)
+    return found
+
+
+def _end_of_search(queue: "ConsumeQueue", file_bytes: int, log_end: int) -> int:
+    """Return up to where in the log an earlier message of a queue may lie; 0: nowhere."""
+    if queue.min_offset == queue.max_offset:
+        return log_end
+    if queue.min_offset * UNIT_BYTES % file_bytes:
+        return 0
+    return int.from_bytes(queue.read(queue.min_offset, 1)[:8], "big")
