@@ -466,4 +466,10 @@ HARNESS: Final = (
         source="A clock that was moved all the same made delayed messages early (A56).",
         plant=patch("chaos.checker.model:_was_on", ("not in IDLE", "not in {*IDLE, FAILED}")),
     ),
+    Mutant(
+        name="excuses-cut-short",
+        breaks="Loss is excused though the job could not ask what the faults do not explain.",
+        source="Only A48 told of a failed step, which had been asked before that.",
+        plant=patch("spark.job:judge", ("steps.failures[known:]", "[]")),
+    ),
 )

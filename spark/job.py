@@ -172,10 +172,12 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
     results = _check(steps, wanted, context, laid.outcomes, entries)
     promises = _promises(history.run, context, entries)
     contract = evaluate_contract(history.run, context.taking if context else [], promises)
+    known = len(steps.failures)
     if context is not None:
         steps.run("excuses", lambda: excuse_less(context, contract, results, entries))
     problems = [*history.problems, *steps.failures]
-    told = problems if context is None or "A48" not in wanted else []
+    # A48 has told what was known when it was asked.
+    told = problems if context is None or "A48" not in wanted else steps.failures[known:]
     return Report(
         results=results,
         contract=contract,
