@@ -61,7 +61,8 @@ class Replicas:
     ) -> Iterator[Alarm]:
         if answer[name] is None:
             return
-        key = (name, answer["node"], *(str(answer[part]) for part in life))
+        member = (answer["node"], str(answer["raft_group"] or 0))  # each group has its own log
+        key = (name, *member, *(str(answer[part]) for part in life))
         before = self._answers.pop(key, None)
         self._answers[key] = answer  # at the end: the latest are kept
         if before is None or answer[name] >= before[name] or before["ended"] >= answer["t"]:

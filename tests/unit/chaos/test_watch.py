@@ -103,6 +103,18 @@ def test_nodes_are_judged_by_answers_that_follow_each_other(tmp_path):
     assert [a.check for a in Replicas().hear(overlapping, forget=False)] == ["A30"]
 
 
+def test_a_node_has_a_term_and_a_log_in_each_of_its_groups():
+    told = [(0, 900, 7), (1, 20, 3), (0, 901, 7), (1, 21, 3)]
+    answers = [
+        {"t": 2 * t, "ended": 2 * t + 1, "node": "n0", "raft_group": group, "boot": "b",
+         "role": "follower", "term": term, "commit": commit, "applied": commit}
+        for t, (group, commit, term) in enumerate(told)
+    ]  # fmt: skip
+    assert list(Replicas().hear(answers, forget=False)) == []
+    fallen = {**answers[2], "t": 8, "commit": 800}
+    assert [alarm.check for alarm in Replicas().hear([*answers, fallen], forget=False)] == ["A33"]
+
+
 def write(run, *lines):
     alarms_path(run).parent.mkdir(parents=True, exist_ok=True)
     alarms_path(run).write_text("".join(json.dumps(line) + "\n" for line in lines))
