@@ -51,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError as error:
         progress.print(f"spark.check_history: {error}", markup=False)
         return EXIT_USAGE
+    except Exception as error:  # noqa: BLE001 - exit code 255 says that the job failed
+        progress.print(f"spark.check_history: {describe_error(error)}", markup=False)
+        return EXIT_HARNESS
     history.path = history.path.resolve()  # workers have another current directory
     out = (options.out or history.path / "verdict").resolve()
     begin = time.perf_counter()
