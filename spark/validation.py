@@ -389,11 +389,14 @@ def strange_bounds(contract: object) -> list[str]:
 
 
 def usable_members(run: dict[str, Any]) -> dict[str, Any]:
-    """Return run.json without the members, and bounds of the contract, that nobody can use."""
+    """Return run.json without the members, and bounds of the contract, that nobody can use.
+
+    Nor those that are null, which say nothing.
+    """
     usable = {
         name: value
         for name, value in run.items()
-        if name not in _SHAPES or _has_shape(value, _SHAPES[name][0])
+        if value is not None and (name not in _SHAPES or _has_shape(value, _SHAPES[name][0]))
     }
     contract = usable.get("contract")
     if isinstance(contract, dict):
