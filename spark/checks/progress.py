@@ -202,7 +202,7 @@ def _least_that_may_arrive(told: Column) -> Column:
         .when(F.expr("outcome = 'ok'"), following)
         .otherwise(F.lit(NO_BOUND))
     )
-    doubtful = F.expr("kind = 'commit' and outcome != 'fail' and not sure")
+    doubtful = F.expr("kind = 'commit' and not (outcome <=> 'fail') and not sure")
     other = F.when(told | doubtful, F.struct("value_offset", over.alias("over")))
     others = F.collect_list(other).over(recent)
     arriving = F.filter(others, lambda one: one["over"] >= F.col("at"))

@@ -1,0 +1,39 @@
+"""Small histories at the edges of single rules, of which both checkers have to say the same.
+
+Each is asked of the few checks that it is about.
+"""
+
+import pytest
+
+from chaos.checker import check_history
+from chaos.load import load_history
+from tests.spark.generate import MS, TOPIC, Entry, HistoryBuilder
+from tests.spark.reports import SPARK_MARKS, found, report_of
+
+pytestmark = SPARK_MARKS
+
+
+@pytest.fixture
+def asked(session, tmp_path):
+    """Return what both checkers say of some checks, which has to be the same."""
+
+    def ask(run, *checks):
+        report = report_of(session, run, tmp_path, (*checks, "A48"))
+        assert not report.problems, report.problems
+        local = check_history(load_history(tmp_path / "run")).results
+        told = {check: found(report, check) for check in checks}
+        assert told == {check: (local[check].verdict, local[check].count) for check in checks}
+        return told
+
+    return ask
+
+
+def test_a_commit_of_unknown_outcome_may_have_been_taken(asked):
+    run = HistoryBuilder()
+    run.traffic(4)
+    run.commit(0, 10)
+    for kind, outcome in (("commit", None), ("fetch", "ok")):
+        run.clock += MS
+        run.commit(0, 5)
+        run.tables["acks"][-1] |= {"kind": kind, "outcome": outcome}
+    assert asked(run, "A18") == {"A18": ("valid", 0)}
