@@ -37,3 +37,13 @@ def test_a_commit_of_unknown_outcome_may_have_been_taken(asked):
         run.commit(0, 5)
         run.tables["acks"][-1] |= {"kind": kind, "outcome": outcome}
     assert asked(run, "A18") == {"A18": ("valid", 0)}
+
+
+def test_queues_of_which_nobody_says_that_they_were_drained_were_not(asked):
+    run = HistoryBuilder()
+    run.traffic(4)
+    run.send(queue_id=None).send.update(queue_id=None, queue_offset=None)
+    for queue_id, drained in ((0, True), (1, None)):
+        run.add("drain", grp=run.grp, topic=TOPIC, queue_id=queue_id, min_off=0, end_off=9,
+                read_to=9, empty_polls=2, drained=drained)  # fmt: skip
+    assert asked(run, "A1") == {"A1": ("unknown", 0)}
