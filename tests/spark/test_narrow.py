@@ -47,3 +47,11 @@ def test_queues_of_which_nobody_says_that_they_were_drained_were_not(asked):
         run.add("drain", grp=run.grp, topic=TOPIC, queue_id=queue_id, min_off=0, end_off=9,
                 read_to=9, empty_polls=2, drained=drained)  # fmt: skip
     assert asked(run, "A1") == {"A1": ("unknown", 0)}
+
+
+def test_a_message_that_was_spoiled_twice_counts_once(asked):
+    run = HistoryBuilder()
+    message, *_ = run.traffic(4)
+    run.deliver(message, grp="second", body_hash=1)
+    run.deliver(message, grp="third", msg_key=None, payload_run_id=None, body_hash=2)
+    assert asked(run, "A5", "A6") == {"A5": ("valid", 0), "A6": ("invalid", 1)}
