@@ -41,6 +41,12 @@ _AS_READ: Final = (
     "pos",
 )
 
+DIVERGENT: Final = "(cid_min <> cid_max or cterm_min <> cterm_max)"
+"""Whether replicas committed different entries at an index."""
+
+
+Log = tuple[int, str]
+"""Group and node."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLog:
@@ -69,8 +75,8 @@ class LogEntries:
     """``contents``: what lies at each index and on which nodes; ``entries``: a row per index.
 
     Counts of indexes: ``disputed`` replicas differ at all, ``divergent`` in what they call
-    committed, ``missing`` on a node that committed them, ``spoiled`` committed with a wrong CRC,
-    ``nowhere`` committed by a node and in no log at all.
+    committed, ``missing`` on a node that committed them, ``wrong`` for either reason, ``spoiled``
+    committed with a wrong CRC, ``nowhere`` committed by a node and in no log at all.
     """
 
     contents: DataFrame
@@ -84,6 +90,7 @@ class LogEntries:
     divergent: int = 0
     missing: int = 0
     spoiled: int = 0
+    wrong: int = 0
     nowhere: int = 0
 
     @property
@@ -236,13 +243,14 @@ def _count(entries: LogEntries) -> None:
 
     row = entries.entries.agg(
         number("id_min <> id_max").alias("disputed"),
-        number("cid_min <> cid_max or cterm_min <> cterm_max").alias("divergent"),
+        number(DIVERGENT).alias("divergent"),
         number("missing <> 0").alias("missing"),
         number("bad = 1").alias("spoiled"),
     ).first()
+        number(f"{DIVERGENT} or missing <> 0").alias("wrong"),
     assert row is not None, "an aggregate without keys has one row"
     entries.disputed, entries.divergent = row.disputed, row.divergent
-    entries.missing, entries.spoiled = row.missing, row.spoiled
+    entries.missing, entries.spoiled, entries.wrong = row.missing, row.spoiled, row.wrong
     groups = {node.group for node in entries.nodes}
     entries.nowhere = sum(_count_nowhere(entries, group) for group in groups)
 

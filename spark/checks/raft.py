@@ -20,7 +20,7 @@ from spark.checks.under_replicated import find_under_replicated
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, evidence_of, message_name, pointer, text
 from spark.facts import small
-from spark.log_entries import LogEntries, NodeLog
+from spark.log_entries import DIVERGENT, LogEntries, NodeLog
 from spark.message_outcomes import MessageOutcomes, load_outcomes
 from spark.result import EVIDENCE_MAX, NOT_CHECKED, VALID, CheckResult
 
@@ -110,10 +110,10 @@ def _compare_logs(
         "commit_index": {n.node: n.commit_index for n in entries.nodes},
         "entries": {n.node: n.rows for n in entries.nodes},
     }
-    parts = [_divergent(context, entries)] if entries.divergent or entries.missing else []
+    parts = [_divergent(context, entries)] if entries.wrong else []
     overwritten = _overwritten(context, entries, outcomes)
     under_replicated = find_under_replicated(context, entries, outcomes, overwritten)
-    result.count = entries.divergent + entries.missing + entries.nowhere
+    result.count = entries.wrong + entries.nowhere
     for found in (overwritten, under_replicated):
         if found is not None:
             result.count += found.count()
@@ -162,9 +162,8 @@ def _hole(node: NodeLog) -> dict[str, Any]:
 
 def _divergent(context: Context, entries: LogEntries) -> DataFrame:
     """A35 (i): committed indexes in dispute, or missing where they should be."""
-    wrong = entries.entries.filter("cid_min <> cid_max or cterm_min <> cterm_max or missing <> 0")
-    number = entries.divergent + entries.missing
-    named = small(wrong.select("group", "index", "missing"), number)
+    wrong = entries.entries.filter(f"{DIVERGENT} or missing <> 0")
+    named = small(wrong.select("group", "index", "missing"), entries.wrong)
     rows = entries.rows.join(named, ["group", "index"])
     folded = rows.groupBy("group", "index").agg(
         F.sort_array(F.collect_set(_holder(entries))).alias("holders"),

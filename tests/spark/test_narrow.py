@@ -28,6 +28,17 @@ def asked(session, tmp_path):
     return ask
 
 
+def test_an_index_counts_once_whatever_is_wrong_with_it(asked):
+    """Two nodes committed different entries, and the third one, which has none, another."""
+    run = HistoryBuilder()
+    run.traffic(4)
+    last = run.send(outcome="info", stored=True)
+    run.logs["n1"][-1] = Entry(last.index, 1, 0, 9, b"something else")
+    run.logs["n2"].pop()
+    run.commits["n2"] = last.index
+    assert asked(run, "A35") == {"A35": ("invalid", 1)}
+
+
 def test_a_commit_of_unknown_outcome_may_have_been_taken(asked):
     run = HistoryBuilder()
     run.traffic(4)
