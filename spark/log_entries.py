@@ -22,6 +22,7 @@ from chaos.history.domains import PLAIN
 from spark.commit_log import NODES_MAX, SEGMENT_NAME_DIGITS, find_replicas, read_contents
 from spark.context import Context, case_of
 from spark.copies import Replica
+from spark.evidence import text
 from spark.history import BrokenHistoryError
 
 _AS_READ: Final = (
@@ -40,13 +41,13 @@ _AS_READ: Final = (
     "size",
     "pos",
 )
-
 DIVERGENT: Final = "(cid_min <> cid_max or cterm_min <> cterm_max)"
 """Whether replicas committed different entries at an index."""
 
 
 Log = tuple[int, str]
 """Group and node."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLog:
@@ -89,8 +90,8 @@ class LogEntries:
     disputed: int = 0
     divergent: int = 0
     missing: int = 0
-    spoiled: int = 0
     wrong: int = 0
+    spoiled: int = 0
     nowhere: int = 0
 
     @property
@@ -137,12 +138,12 @@ def load_log_entries(context: Context) -> LogEntries | None:
     history = context.history
     replicas = find_replicas(history.path)
     if replicas:
-        numbers = {r.node: r.number for r in replicas}
+        numbers = {(r.group, r.node): r.number for r in replicas}
         raw = read_contents(context.session, replicas)
         raw = raw.withColumn("file", F.lit(None).cast("string"))
     elif history.rows("replica_log"):
         table = context.table("replica_log")
-        numbers = _number_nodes(table)
+        numbers = _number_logs(table)
         raw = _of_table(table, numbers)
     else:
         return None
@@ -154,14 +155,14 @@ def load_log_entries(context: Context) -> LogEntries | None:
     ).persist(StorageLevel.MEMORY_AND_DISK)
     directories = dict.fromkeys(numbers.values(), "")
     directories |= {r.number: str(Path(r.segments[0]).parent) for r in replicas if r.segments}
-    ranges = {(r.group, r.node): r for r in replicas}
+    metas = {r.number: r for r in replicas}
     faulty = {t for f in context.taking if spoils_log(f.kind) for t in f.targets}
     firsts = {r.number: r.first_index for r in replicas}
     plain = [r.number for r in replicas if r.form == PLAIN]
     stats = _node_stats(contents, directories, firsts, plain)
     nodes = [
-        _node_log(name, number, stats, ranges, disk_fault=name in faulty)
-        for name, number in numbers.items()
+        _node_log(name, number, stats, metas.get(number), disk_fault=name in faulty)
+        for (_, name), number in numbers.items()
     ]
     single = bool(replicas) and not plain and _is_single(contents)
     folded = _fold(contents, nodes, single=single)
@@ -196,9 +197,10 @@ def _has(mask: str, number: int) -> Column:
     return F.col(mask).bitwiseAND(F.lit(1 << number)) != 0
 
 
-def _of_table(table: DataFrame, numbers: dict[str, int]) -> DataFrame:
+def _of_table(table: DataFrame, numbers: dict[Log, int]) -> DataFrame:
     """Return the rows of ``replica_log`` as contents of one node each."""
-    bit = case_of(F.col("node"), {name: 1 << number for name, number in numbers.items()}, 0)
+    bits = {f"{group}:{name}": 1 << number for (group, name), number in numbers.items()}
+    bit = case_of(text(F.coalesce("group", F.lit(0)), ":", F.col("node")), bits, 0)
     known = F.coalesce("committed", F.lit(col=False))
     return (
         table.withColumn("holders", bit.cast("long"))
@@ -245,9 +247,9 @@ def _count(entries: LogEntries) -> None:
         number("id_min <> id_max").alias("disputed"),
         number(DIVERGENT).alias("divergent"),
         number("missing <> 0").alias("missing"),
+        number(f"{DIVERGENT} or missing <> 0").alias("wrong"),
         number("bad = 1").alias("spoiled"),
     ).first()
-        number(f"{DIVERGENT} or missing <> 0").alias("wrong"),
     assert row is not None, "an aggregate without keys has one row"
     entries.disputed, entries.divergent = row.disputed, row.divergent
     entries.missing, entries.spoiled, entries.wrong = row.missing, row.spoiled, row.wrong
@@ -273,11 +275,13 @@ def _count_nowhere(entries: LogEntries, group: int) -> int:
     return int(covered < high - low + 1)
 
 
-def _number_nodes(raw: DataFrame) -> dict[str, int]:
-    names = sorted(r.node for r in raw.select("node").distinct().collect())
-    if len(names) > NODES_MAX:
-        raise BrokenHistoryError(f"replica_log: {len(names)} nodes, more than {NODES_MAX}")
-    return {name: number for number, name in enumerate(names)}
+def _number_logs(raw: DataFrame) -> dict[Log, int]:
+    """Return a number for each log: a node has one in each of its groups."""
+    rows = raw.select(F.coalesce("group", F.lit(0)).alias("group"), "node").distinct().collect()
+    logs = sorted((row.group, row.node) for row in rows)
+    if len(logs) > NODES_MAX:
+        raise BrokenHistoryError(f"replica_log: {len(logs)} nodes, more than {NODES_MAX}")
+    return {log: number for number, log in enumerate(logs)}
 
 
 def _identity() -> Column:
@@ -352,12 +356,11 @@ def _node_log(
     name: str,
     number: int,
     stats: dict[int, _NodeStats],
-    ranges: dict[Any, Any],
+    meta: Replica | None,
     *,
     disk_fault: bool,
 ) -> NodeLog:
     found = stats.get(number)
-    meta = next((r for (_, node), r in ranges.items() if node == name), None)
     commit = meta.commit_index if meta else (found.commit if found else None)
     first = meta.first_index if meta else (found.first if found else None)
     return NodeLog(

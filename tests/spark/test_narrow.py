@@ -66,3 +66,25 @@ def test_a_message_that_was_spoiled_twice_counts_once(asked):
     run.deliver(message, grp="second", body_hash=1)
     run.deliver(message, grp="third", msg_key=None, payload_run_id=None, body_hash=2)
     assert asked(run, "A5", "A6") == {"A5": ("valid", 0), "A6": ("invalid", 1)}
+
+
+def test_a_node_has_a_log_in_each_of_its_groups(asked):
+    run = HistoryBuilder(with_replicas=False)
+    messages = run.traffic(4)
+    for group in (1, 0):
+        for node in run.nodes if group else run.nodes[:2]:
+            for message in messages if not group else ():
+                _row(run, node, group, message.index, message)
+            _row(run, node, group, 0 if group else 4, None)
+    run.run |= {"nodes": [], "quorum": {"0": 2, "1": 2}}
+    assert asked(run, "A34", "A35") == {"A34": ("valid", 0), "A35": ("valid", 0)}
+
+
+def _row(run, node, group, index, message):
+    known = {"type": "noop"}
+    if message is not None:
+        known = {"type": "message", "topic": TOPIC, "queue_id": message.queue_id,
+                 "queue_offset": message.queue_offset, "msg_key": message.key,
+                 "body_hash": message.send["body_hash"]}  # fmt: skip
+    known |= {"crc_ok": True, "committed": True, "entry_crc": 100 * group + index, "size": 100}
+    run.add("replica_log", node=node, group=group, index=index, term=1, pos=100 * index, **known)
