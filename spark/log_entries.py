@@ -400,6 +400,8 @@ def _fold(contents: DataFrame, nodes: list[NodeLog], *, single: bool) -> DataFra
         "cterm_min": (F.min, F.when(settled, term)),
         "cterm_max": (F.max, F.when(settled, term)),
         "bad": (F.max, (~F.col("crc_ok") & (to_blame != 0)).cast("int")),
+        # Who has something else at the index of a message does not hold it.
+        "keepers": (F.bit_or, F.when(message, holders)),
     }
     for name in ("topic_h", "queue_id", "queue_offset", "msg_key", "body_hash"):
         parts[name] = (F.max, F.when(message, F.col(name)))

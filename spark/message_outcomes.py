@@ -177,7 +177,7 @@ def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
     return entries.filter(F.col("msg_key").isNotNull() & known).select(
         "msg_key",
         F.lit(1).alias("n_log"),
-        F.col("holders").alias("held"),
+        F.col("keepers").alias("held"),
         agreed.alias("place"),
         _sight(where).alias("sight"),
         F.xxhash64("group", "index").alias("step"),

@@ -28,6 +28,18 @@ def asked(session, tmp_path):
     return ask
 
 
+def test_a_log_with_something_else_at_its_index_holds_no_message(asked):
+    """One node committed and acknowledged it alone; the others have not committed theirs."""
+    run = HistoryBuilder()
+    run.traffic(4)
+    (alone,) = run.traffic(1)
+    other = run.send(outcome="info", stored=False)
+    for node in ("n1", "n2"):
+        run.logs[node][-1] = Entry(alone.index, 2, 0, 7, other.body)
+        run.commits[node] = alone.index - 1
+    assert asked(run, "A34", "A35") == {"A34": ("valid", 0), "A35": ("invalid", 1)}
+
+
 def test_an_index_counts_once_whatever_is_wrong_with_it(asked):
     """Two nodes committed different entries, and the third one, which has none, another."""
     run = HistoryBuilder()
