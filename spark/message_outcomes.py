@@ -38,14 +38,16 @@ _AGREEMENT = {
     "astray": "step_min <> step_max or (n_log = 0 and step_min is not null)",
     "early": "got < begun",
 }
-_COUNTED = ("n_send", "n_ok", "n_fail", "n_any", "n_del", "n_log", "attempts")
+_COUNTED = ("n_send", "n_ok", "n_fail", "n_any", "n_del", "n_log", "n_apart", "attempts")
 
 
 def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcomes:
     """Fold the tables and return the suspects and the totals."""
     parts = [_send_rows(context), _delivery_rows(context)]
     if entries is None:
-        parts[0] = parts[0].withColumn("n_log", F.lit(0)).withColumn("held", F.lit(0).cast("long"))
+        parts[0] = parts[0].withColumns(
+            {"n_log": F.lit(0), "n_apart": F.lit(0), "held": F.lit(0).cast("long")}
+        )
     else:
         parts.append(_log_rows(context, entries.entries))
         if not entries.whole:
@@ -168,19 +170,23 @@ def _delivery_rows(context: Context) -> DataFrame:
 
 
 def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
-    known = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in context.topics])
+    ours = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in context.topics])
+    known = F.coalesce(ours, F.lit(col=False))
     where = F.when(
-        F.col("queue_offset").isNotNull(), F.xxhash64("topic_h", "queue_id", "queue_offset")
+        known & F.col("queue_offset").isNotNull(),
+        F.xxhash64("topic_h", "queue_id", "queue_offset"),
     )
     # Where replicas differ at an index nobody knows its place: A34, A35.
     agreed = F.when(F.expr("cid_min = cid_max"), where)
-    return entries.filter(F.col("msg_key").isNotNull() & known).select(
+    return entries.filter(F.col("msg_key").isNotNull()).select(
         "msg_key",
-        F.lit(1).alias("n_log"),
-        F.col("keepers").alias("held"),
+        known.cast("int").alias("n_log"),
+        # Under another topic: what waits is stored there until it is due.
+        (~known).cast("int").alias("n_apart"),
+        F.when(known, F.col("keepers")).alias("held"),
         agreed.alias("place"),
         _sight(where).alias("sight"),
-        F.xxhash64("group", "index").alias("step"),
+        F.when(known, F.xxhash64("group", "index")).alias("step"),
     )
 
 
@@ -259,7 +265,7 @@ def _flag(context: Context, folded: DataFrame, too_few: Column) -> DataFrame:
         "corrupt": (F.col("n_send") > 0) & differs,
         "aborted": (F.col("n_fail") == F.col("n_send"))
         & (F.col("n_send") > 0)
-        & (F.col("n_any") + F.col("n_log") > 0),
+        & (F.col("n_any") + F.col("n_log") + F.col("n_apart") > 0),
         "under_replicated": ok & alive & (F.col("n_any") > 0) & too_few,
         "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
         "redelivered": F.col("n_del") > seen_count,

@@ -80,6 +80,16 @@ def test_a_message_that_was_spoiled_twice_counts_once(asked):
     assert asked(run, "A5", "A6") == {"A5": ("valid", 0), "A6": ("invalid", 1)}
 
 
+def test_a_refused_message_lies_in_a_log_under_any_topic(asked):
+    """A delayed message is stored elsewhere until it is due."""
+    run = HistoryBuilder()
+    run.traffic(4)
+    late = run.send(outcome="fail", kind="delay", delay_ms=3_600_000)
+    for log in run.logs.values():
+        log.append(Entry(late.index, 1, 3, 0, late.body, "SCHEDULE_TOPIC_XXXX"))
+    assert asked(run, "A3", "A7") == {"A3": ("valid", 0), "A7": ("invalid", 1)}
+
+
 def test_a_node_has_a_log_in_each_of_its_groups(asked):
     run = HistoryBuilder(with_replicas=False)
     messages = run.traffic(4)
