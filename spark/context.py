@@ -4,6 +4,7 @@ Facts are collected once (topics, groups, nodes, faults, leaderships); they are 
 size of the history. Source: spec/proof.md 3.0.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -224,6 +225,11 @@ class Context:
         if several:
             fallback = F.when(topic.isin(several), F.lit(None)).otherwise(fallback)
         return F.coalesce(epoch, fallback.cast("int"))
+
+
+def group_of(gname: str) -> Column:
+    """Return the name of a group, an auditor's as it has it in the tables."""
+    return F.regexp_replace(gname, f"{re.escape(AUDITOR)}$", "")
 
 
 def case_of(column: Column, values: dict[Any, Any], default: object) -> Column:

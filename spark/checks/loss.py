@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from spark.context import AUDITOR, GROUPS_PER_MASK, Context
+from spark.context import AUDITOR, GROUPS_PER_MASK, Context, group_of
 from spark.evidence import anomaly_rows, evidence_of, faults_between, message_name, pointer, text
 from spark.facts import modes_of, sends_of, small
 from spark.history import few_rows
@@ -136,7 +136,7 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     known = F.when(F.col("queue_id").isNotNull(), F.col("drained")).otherwise(F.col("whole"))
     drained = F.coalesce(known, F.lit(col=False)) & ~_is_to_come(context)
     return (
-        absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
+        absent.withColumn("gname", group_of("gname"))
         .join(drain, on_queue, "left")
         .join(highest, on_queue, "left")
         .join(F.broadcast(begins), ["topic", "queue_id"], "left")

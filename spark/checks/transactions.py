@@ -7,7 +7,7 @@ decisions were said the system may take either. Source: spec/proof.md A53 to A55
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from spark.context import AUDITOR, Context, case_of
+from spark.context import Context, case_of, group_of
 from spark.evidence import message_name, tell, text
 from spark.facts import all_drained, lacking, of_run, sends_of, unchecked, unknown
 from spark.history import few_rows
@@ -72,15 +72,10 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
         F.array_contains("tags", F.col("tag")), F.lit(col=False)
     )
     latest = {one.name: one.epoch_max for one in context.topics.values() if one.epoch_max}
-    # Where nobody else read, the auditor's reading counts.
-    name = F.col("grp")
-    reader = name if context.consumer_groups else F.concat(name, F.lit(AUDITOR))
-    begins = context.table("drain").groupBy(reader.alias("gname"), "topic", "queue_id")
+    begins = context.table("drain").groupBy(F.col("grp").alias("gname"), "topic", "queue_id")
     begins = begins.agg(F.min("min_off").alias("min_off"))
-    got = context.deliveries.filter(F.col("own") & of_run(context))
-    if context.consumer_groups:
-        got = got.filter(~F.coalesce("auditor", F.lit(col=False)))
-    got = got.select("gname", "msg_key")
+    # A dead letter was delivered, too; where only auditors read, they are who is owed.
+    got = context.deliveries.filter(F.col("own") & of_run(context)).select("gname", "msg_key")
     return (
         said.filter("sure > 0 and rollbacks = 0")
         .join(sends, "msg_key")
@@ -88,6 +83,7 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
         .filter(wanted)
         .filter(F.coalesce("epoch", F.lit(0)) >= case_of(F.col("topic"), latest, 0))
         .join(got, ["gname", "msg_key"], "left_anti")
+        .withColumn("gname", group_of("gname"))
         .join(_places(context), ["msg_key", "topic"], "left")
         .join(begins, ["gname", "topic", "queue_id"], "left")
         # Whoever began behind its place is not owed it.

@@ -90,6 +90,32 @@ def test_a_refused_message_lies_in_a_log_under_any_topic(asked):
     assert asked(run, "A3", "A7") == {"A3": ("valid", 0), "A7": ("invalid", 1)}
 
 
+def committed(run):
+    """A transaction that its producer committed."""
+    message = run.send(kind="txn")
+    times = {"t_inv": message.t + 2 * MS, "t_cmp": message.t + 3 * MS, "outcome": "ok"}
+    run.add("txn", txn_id=1, msg_key=message.key, step="commit", **times)
+    return message
+
+
+def test_a_dead_letter_of_a_committed_message_was_delivered(asked):
+    run = HistoryBuilder()
+    run.traffic(4)
+    run.deliver(committed(run), is_dlq=True, queue_id=0, queue_offset=0)
+    assert asked(run, "A55") == {"A55": ("valid", 0)}
+
+
+def test_who_reads_alone_is_owed_what_was_committed(asked):
+    run = HistoryBuilder(grp="auditor")
+    for message in [run.send() for _ in range(4)]:
+        run.deliver(message, auditor=True)
+    committed(run)
+    for queue_id in (0, 1):
+        run.add("drain", grp="auditor", topic=TOPIC, queue_id=queue_id, min_off=0, end_off=9,
+                read_to=9, empty_polls=2, drained=True)  # fmt: skip
+    assert asked(run, "A1", "A55") == {"A1": ("valid", 0), "A55": ("invalid", 1)}
+
+
 def test_a_node_has_a_log_in_each_of_its_groups(asked):
     run = HistoryBuilder(with_replicas=False)
     messages = run.traffic(4)
