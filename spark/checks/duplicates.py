@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.catalogue.checks import CRIT
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, queue_place, text
-from spark.facts import small
+from spark.facts import on_topics, small
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, INVALID, CheckResult
@@ -81,7 +81,8 @@ def check_duplicates(
 def _places(context: Context, entries: LogEntries | None) -> DataFrame:
     """Return where messages were delivered from, and lie by logs that do not differ there."""
     columns = ("msg_key", "topic", "queue_id", "queue_offset")
-    places = context.deliveries.filter("own and not copied").select(*columns)
+    places = context.deliveries.filter(on_topics(context) & F.expr("own and not copied"))
+    places = places.select(*columns)
     if entries is None:
         return places
     stored = entries.rows.filter("committed and type = 'message'")

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.history.domains import QUEUES_MAX
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
+from spark.facts import of_run, to_groups
 from spark.history import few_rows
 from spark.lines import before, by_time
 from spark.message_outcomes import MessageOutcomes
@@ -102,8 +103,8 @@ def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
     With the last one from the same place, if there is any.
     """
     suspects = outcomes.suspects.filter("redelivered").select("msg_key")
-    excepted = F.coalesce("auditor", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))
-    rows = context.deliveries.filter("own").filter(~excepted).join(suspects, "msg_key", "left_semi")
+    rows = context.deliveries.filter(to_groups() & of_run(context))
+    rows = rows.join(suspects, "msg_key", "left_semi")
     rows = rows.withColumn("t_fetch", F.coalesce("t_fetch_inv", "t_recv"))
     order = ("t_recv", "op_id", "pos")
     told = ("consumer", "topic", "queue_id", "queue_offset", "generation", "t_fetch", "reconsume")

@@ -13,7 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context, case_of
 from spark.evidence import message_name, tell, text
-from spark.facts import came_at, reconsume_max_of, unknown, unnamed_refusals
+from spark.facts import (
+    came_at,
+    of_run,
+    reconsume_max_of,
+    to_groups,
+    unknown,
+    unnamed_refusals,
+)
 from spark.history import few_rows
 from spark.result import UNKNOWN, CheckResult
 
@@ -38,9 +45,7 @@ def check_refused(context: Context) -> CheckResult:
         .agg(F.max(F.when(owed, F.col("t_inv"))).alias("t"), F.count("*").alias("refusals"))
         .filter("t is not null")
     )
-    checked = context.deliveries.filter("own").filter(
-        ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
-    )
+    checked = context.deliveries.filter(to_groups() & of_run(context))
     last = (
         checked.join(refused.select("gname", "msg_key"), ["gname", "msg_key"], "left_semi")
         .groupBy("gname", "msg_key")
@@ -80,10 +85,8 @@ def check_selection(context: Context) -> CheckResult:
     if not chosen:
         return result
     wishes = few_rows(context.session, chosen, "gname string, topic string, tags array<string>")
-    checked = context.deliveries.filter("own and msg_key is not null").filter(
-        ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
-    )
-    got = checked.select("gname", "msg_key").distinct()
+    checked = context.deliveries.filter(to_groups() & of_run(context))
+    got = checked.filter("msg_key is not null").select("gname", "msg_key").distinct()
     sent = context.sends.select("msg_key", "topic", "tag")
     wanted = F.coalesce(F.array_contains("tags", F.col("tag")), F.lit(col=False))
     rows = (

@@ -116,6 +116,18 @@ def test_who_reads_alone_is_owed_what_was_committed(asked):
     assert asked(run, "A1", "A55") == {"A1": ("valid", 0), "A55": ("invalid", 1)}
 
 
+def test_what_came_from_topics_that_nobody_sent_to_is_not_judged(asked):
+    """Somebody who does not say what a retry is recorded one between two deliveries."""
+    run = HistoryBuilder()
+    first, *_ = run.traffic(4, attempts=2)
+    for topic, queue_id in ((TOPIC, first.queue_id), ("%RETRY%billing", 9), (TOPIC, 7)):
+        run.clock += 60_000 * MS
+        run.deliver(first, topic=topic, queue_id=queue_id, is_retry=None, reconsume=None)
+    run.add("events", idx=0, type="info", f="start", role="consumer", node="c0", value="{}",
+            t_mono_ns=900 * MS)  # fmt: skip
+    assert asked(run, "A8", "A9") == {"A8": ("valid", 0), "A9": ("invalid", 1)}
+
+
 def test_a_node_has_a_log_in_each_of_its_groups(asked):
     run = HistoryBuilder(with_replicas=False)
     messages = run.traffic(4)
