@@ -128,6 +128,19 @@ def test_what_came_from_topics_that_nobody_sent_to_is_not_judged(asked):
     assert asked(run, "A8", "A9") == {"A8": ("valid", 0), "A9": ("invalid", 1)}
 
 
+def test_a_leader_of_one_group_follows_in_another(asked):
+    run = HistoryBuilder()
+    run.traffic(4)
+    run.election("n0", 1)
+    for kind, group, index, before in (
+        ("append", 0, 900, 899), ("commit", 0, 900, 899), ("commit", 1, 20, 19),
+    ):  # fmt: skip
+        run.event("n1", kind, 3, group=group, index=index, prev_index=before)
+    first = next(n for n, row in enumerate(run.tables["raft_event"]) if row["node"] == "n1")
+    run.tables["raft_event"][first] |= {"kind": "become_leader", "term": 3, "peer": "n1"}
+    assert asked(run, "A37") == {"A37": ("valid", 0)}
+
+
 def test_a_node_has_a_log_in_each_of_its_groups(asked):
     run = HistoryBuilder(with_replicas=False)
     messages = run.traffic(4)
