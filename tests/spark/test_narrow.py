@@ -3,10 +3,14 @@
 Each is asked of the few checks that it is about.
 """
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from chaos.checker import check_history
+from chaos.foreign import TableReader
 from chaos.load import load_history
+from spark.history import open_history, read_table
 from tests.spark.generate import MS, TOPIC, Entry, HistoryBuilder
 from tests.spark.reports import SPARK_MARKS, found, report_of
 
@@ -161,3 +165,27 @@ def _row(run, node, group, index, message):
                  "body_hash": message.send["body_hash"]}  # fmt: skip
     known |= {"crc_ok": True, "committed": True, "entry_crc": 100 * group + index, "size": 100}
     run.add("replica_log", node=node, group=group, index=index, term=1, pos=100 * index, **known)
+
+
+def as_read(session, path, table, **columns):
+    """Return what both checkers read of a table of one row."""
+    folder = path / "tables" / table
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / "0.parquet")
+    history = open_history(path)
+    rows = read_table(session, history, table).collect()
+    return [row.asDict(recursive=True) for row in rows], TableReader(path, []).read(table)
+
+
+@pytest.mark.parametrize(
+    ("witness", "is_effective"),
+    [
+        ({"effective": True}, True),
+        ({"effective": False, "probe": "p", "before": 0.0, "during": 0.0, "after": 1.0}, False),
+        ({"probe": "p"}, None),
+    ],
+)
+def test_what_a_witness_saw_is_found_by_its_name(session, tmp_path, witness, is_effective):
+    columns = {"run_id": ["r"], "fault_id": ["f"], "kind": ["kill"], "witness": [witness]}
+    ours, theirs = as_read(session, tmp_path, "faults", **columns)
+    assert ours[0]["witness"]["effective"] == theirs[0]["witness"].get("effective") == is_effective
