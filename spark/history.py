@@ -47,6 +47,7 @@ from spark.validation import (
     Span,
     is_unlike,
     look_through,
+    not_for_spark,
     odd_members,
     strange_bounds,
     try_to_read,
@@ -381,6 +382,8 @@ def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches(columns=[given.name]):
                     try_to_read(batch.column(0), wanted)
+                    if why := not_for_spark(batch.column(0), wanted):
+                        raise pa.ArrowInvalid(why)
         except (OSError, pa.ArrowException) as error:
             found.append(
                 f"column {given.name} is {given.type} and cannot be read as {wanted}: "

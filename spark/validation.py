@@ -258,6 +258,19 @@ def look_through(file: Path, table: str, schema: pa.Schema) -> Seen:
     return seen
 
 
+def not_for_spark(values: pa.Array, wanted: pa.DataType) -> str:
+    """Return why Spark reads otherwise what Arrow understands; empty if it does not."""
+    if not pa.types.is_integer(wanted):
+        return ""
+    if pa.types.is_timestamp(values.type) and values.type.unit != "ns":
+        return "times are whole nanoseconds"
+    words = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    if pa.types.is_string(words.type) or pa.types.is_large_string(words.type):
+        odd = pc.filter(words, pc.match_substring(words, "x", ignore_case=True))
+        return f"{odd[0].as_py()!r} is no decimal number" if len(odd) else ""
+    return ""
+
+
 def joined(one: Span | None, other: Span) -> Span:
     """Return the span from the begin of the earlier to the end of the later."""
     return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))

@@ -189,3 +189,12 @@ def test_what_a_witness_saw_is_found_by_its_name(session, tmp_path, witness, is_
     columns = {"run_id": ["r"], "fault_id": ["f"], "kind": ["kill"], "witness": [witness]}
     ours, theirs = as_read(session, tmp_path, "faults", **columns)
     assert ours[0]["witness"]["effective"] == theirs[0]["witness"].get("effective") == is_effective
+
+
+SENT = {"run_id": ["r"], "op_id": [1], "msg_key": [5], "topic": ["t"], "outcome": ["ok"]}
+
+
+def test_times_of_others_may_be_timestamps(session, tmp_path):
+    times = pa.array([1_500], pa.timestamp("ns"))
+    ours, theirs = as_read(session, tmp_path, "sends", t_inv=times, **SENT)
+    assert ours[0]["t_inv"] == theirs[0]["t_inv"] == 1_500
