@@ -200,7 +200,11 @@ def _overtaking(sends: Sequence[Row], rows: Sequence[Row], may_differ: int) -> I
 
     Where clocks may differ, only what was given so much earlier counts as given before.
     """
-    by_key = {send["msg_key"]: send for send in sends}
+    by_key: dict[int, Row] = {}
+    for one in sends:  # what was sent again is one message, as it was sent first
+        known = by_key.setdefault(one["msg_key"], one)
+        times = {name: min(known[name], one[name]) for name in ("t_inv", "t_cmp")}
+        by_key[one["msg_key"]] = known | times
     firsts: dict[tuple[str, int], tuple[int, int]] = {}
     for row in rows:
         who = (row["grp"], row["msg_key"])

@@ -274,7 +274,11 @@ def _overtaking(context: Context, rows: DataFrame) -> DataFrame:
         F.min(F.struct("t_proc_begin", F.coalesce("pos", F.lit(0)).alias("pos"))).alias("at")
     )
     sends = context.sends.filter("outcome = 'ok' and kind = 'orderly'")
-    given = firsts.join(sends.select("msg_key", "topic", "shard_key", "t_inv", "t_cmp"), "msg_key")
+    # What was sent again is one message, as it was sent first.
+    sends = sends.groupBy("msg_key", "topic", "shard_key").agg(
+        F.min("t_inv").alias("t_inv"), F.min("t_cmp").alias("t_cmp")
+    )
+    given = firsts.join(sends, "msg_key")
     given = given.withColumn("begun", F.col("at.t_proc_begin"))
     shard = ("gname", "topic", "shard_key")
     if tolerance := context.history.tolerance:

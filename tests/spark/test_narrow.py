@@ -145,6 +145,29 @@ def test_a_leader_of_one_group_follows_in_another(asked):
     assert asked(run, "A37") == {"A37": ("valid", 0)}
 
 
+def test_a_message_that_was_sent_again_came_in_its_order(asked):
+    """Each attempt has a row; a message comes before those that were sent between its two."""
+    run = HistoryBuilder(queues=1)
+    run.run["modes"] = {run.grp: "orderly"}
+    messages = [run.send(kind="orderly", shard_key="s") for _ in range(3)]
+    again = {"op_id": run.op(), "t_inv": run.clock + 2 * MS, "t_cmp": run.clock + 3 * MS}
+    run.tables["sends"].append(messages[0].send | again)
+    run.clock += 5 * MS
+    for message in messages:
+        row = run.deliver(message)
+        row |= {"t_proc_begin": row["t_recv"], "t_proc_end": row["t_recv"]}
+    assert asked(run, "A17") == {"A17": ("valid", 0)}
+
+
+def test_each_group_has_an_epoch_of_that_number(asked):
+    run = HistoryBuilder()
+    for group, message in enumerate(run.traffic(2)):
+        message.send.update(raft_group=group, node=f"n{group}")
+        run.add("masters", controller="c", t0=run.clock, t1=run.clock, grp=f"g{group}", epoch=1,
+                node=f"n{group}")  # fmt: skip
+    assert asked(run, "A63") == {"A63": ("valid", 0)}
+
+
 def test_a_node_has_a_log_in_each_of_its_groups(asked):
     run = HistoryBuilder(with_replicas=False)
     messages = run.traffic(4)
