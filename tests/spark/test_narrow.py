@@ -10,6 +10,8 @@ import pytest
 from chaos.checker import check_history
 from chaos.foreign import TableReader
 from chaos.load import load_history
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from spark.history import open_history, read_table
 from tests.spark.generate import MS, TOPIC, Entry, HistoryBuilder
 from tests.spark.reports import SPARK_MARKS, found, report_of
@@ -32,7 +34,7 @@ def asked(session, tmp_path):
     return ask
 
 
-def test_a_log_with_something_else_at_its_index_holds_no_message(asked):
+def test_a_log_with_something_else_at_its_index_holds_no_message(asked, session, tmp_path):
     """One node committed and acknowledged it alone; the others have not committed theirs."""
     run = HistoryBuilder()
     run.traffic(4)
@@ -42,6 +44,9 @@ def test_a_log_with_something_else_at_its_index_holds_no_message(asked):
         run.logs[node][-1] = Entry(alone.index, 2, 0, 7, other.body)
         run.commits[node] = alone.index - 1
     assert asked(run, "A34", "A35") == {"A34": ("valid", 0), "A35": ("invalid", 1)}
+    with planted(HARNESS_BUGS["held-by-whoever-has-anything"]):
+        report = report_of(session, tmp_path / "run", tmp_path, ("A35",))
+    assert found(report, "A35") == ("valid", 0)
 
 
 def test_an_index_counts_once_whatever_is_wrong_with_it(asked):
@@ -212,6 +217,10 @@ def test_what_a_witness_saw_is_found_by_its_name(session, tmp_path, witness, is_
     columns = {"run_id": ["r"], "fault_id": ["f"], "kind": ["kill"], "witness": [witness]}
     ours, theirs = as_read(session, tmp_path, "faults", **columns)
     assert ours[0]["witness"]["effective"] == theirs[0]["witness"].get("effective") == is_effective
+    if len(witness) > 1:
+        with planted(HARNESS_BUGS["witness-read-by-place"]):
+            (row,) = read_table(session, open_history(tmp_path), "faults").collect()
+        assert row.witness.effective, "that is what was measured after the fault"
 
 
 SENT = {"run_id": ["r"], "op_id": [1], "msg_key": [5], "topic": ["t"], "outcome": ["ok"]}
