@@ -70,6 +70,8 @@ class Feed:
     _open: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     """Sends in flight, by operation: the facts of their invocations."""
     _topics: set[str] = field(default_factory=set)
+    _early: list[dict[str, Any]] = field(default_factory=list)
+    """Deliveries on topics of which no send was read yet: looked at once more."""
     _own: frozenset[str] = frozenset()
     _orderly: frozenset[str] = frozenset()
     """The groups that get one call of a queue at a time, as run.json names them."""
@@ -114,8 +116,13 @@ class Feed:
         `DamagedFeedError`; OSError.
         """
         begun = time.monotonic_ns() if now_ns is None else now_ns
+        early, self._early = self._early, []
         facts = [fact for path in self._paths() for fact in self._read(path)]
         late = any(recording.has_more for recording in self._recordings.values())
+        fresh = len(self._early)
+        facts += [fact for row in early for fact in self._of_delivery(row)]
+        if not late:  # all that was sent before these was read: nobody sent to their topics
+            del self._early[fresh:]
         for start in range(0, len(facts), ROWS_PER_FILE):
             self._land(facts[start : start + ROWS_PER_FILE])
         known = [r.latest for r in self._recordings.values() if r.latest]
@@ -212,9 +219,10 @@ class Feed:
     def _of_delivery(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         copied = bool(row.get("is_retry") or row.get("is_dlq"))
         tag = row.get("payload_run_id")
-        if (tag is not None and tag not in self._own) or not (
-            copied or row["topic"] in self._topics
-        ):
+        if tag is not None and tag not in self._own:
+            return
+        if not copied and row["topic"] not in self._topics:
+            self._early.append(row)
             return
         same = ("msg_key", "topic", "queue_id", "queue_offset", "grp", "node")
         fact = {name: row.get(name) for name in same}

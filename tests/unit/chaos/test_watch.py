@@ -77,6 +77,22 @@ def test_a_backlog_says_nothing_of_what_is_missing(tmp_path, monkeypatch):
     assert feed.rows == 30 * 3 + 3
 
 
+def test_a_delivery_waits_for_the_first_send_to_its_topic(tmp_path, monkeypatch):
+    """It was read before its send: of a backlog, or since both were recorded as files were read."""
+    run = Recording(tmp_path / "run")
+    feed = Feed(run.run, tmp_path / "landing")
+    sent = {"key": 1 << 40, "hash": 7, "queue": 0, "offset": 0}
+    for topic in ("new", "nobody's"):
+        run.deliver(sent, topic=topic)
+    assert feed.look(run.clock) == 0
+    value = {"topic": "new", "msg_key": sent["key"], "body_hash": 7, "body_len": 10}
+    run._event("invoke", sent | {"op": 1}, value)
+    assert feed.look(run.clock) == 2
+    assert [row["topic"] for row in landed(feed) if row["what"] == "delivery"] == ["new"]
+    run._event("invoke", sent | {"op": 2}, value | {"topic": "nobody's"})
+    assert feed.look(run.clock) == 1, "all that was sent before it had been read"
+
+
 def test_a_hole_in_a_recording_is_named(tmp_path):
     run = Recording(tmp_path / "run")
     run.traffic(2, 1)
