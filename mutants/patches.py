@@ -47,6 +47,7 @@ from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.measured import MEASURED, MEASURED_BY_TESTS
 from mutants.midway import MIDWAY
 from mutants.misjudged import MISJUDGED
+from mutants.missed import MISSED
 from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
@@ -144,6 +145,7 @@ _BY_TESTS: Final = (
     *MASTER_SLAVE,
     *MEASURED_BY_TESTS,
     *MIDWAY,
+    *MISSED,
     *MOMENTS,
     *NAMESRV,
     *NOTHING_COMES,

@@ -6,9 +6,12 @@ import errno
 import pytest
 
 from dledger.config import FlushDiskType
-from dledger.errors import DiskFull, NotLeader
+from dledger.core.configuration import Change, ChangeKind
+from dledger.errors import DiskFull, MembershipRefused, NotLeader
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.integration.dledger_group import Group, run
 
 
@@ -167,3 +170,40 @@ def test_full_disk_at_the_start_of_a_term_gives_up_leadership(tmp_path):
         await group.stop()
 
     run(main())
+
+
+async def changed_on_a_full_disk(path):
+    """Add a member while the disk is full, and append once it is not; return who is one then."""
+    disk = FaultyDisk()
+    group = Group(path, 1, disks={"n0": disk}, disk_full_retry_ms=50)
+    await group.start()
+    leader = await group.append(3)
+    disk.write_error = errno.ENOSPC
+    change = Change(ChangeKind.ADD_LEARNER, "n1", "127.0.0.1:1")
+    asking = asyncio.create_task(leader.operations.change_membership(change))
+    try:
+        await group.until(lambda: group.listeners["n0"].rolled_back)
+        disk.write_error = None
+        await group.until(lambda: leader._appender.accepting)
+        await group.append(1)  # in the place, and the term, of the change
+        await asking
+        return sorted(leader._raft.state.membership.latest.configuration.members)
+    finally:
+        disk.write_error = None
+        await group.stop()
+
+
+def test_a_change_that_a_full_disk_kept_out_is_refused(tmp_path):
+    with pytest.raises(MembershipRefused, match="the disk is full"):
+        run(changed_on_a_full_disk(tmp_path / "refused"))
+
+
+def test_a_planted_answer_to_a_change_that_is_not_in_the_log_is_found(tmp_path):
+    done = []
+
+    async def main():
+        done.extend(await changed_on_a_full_disk(tmp_path))
+
+    with planted(BY_TESTS["refused-change-is-done"]):
+        run(main())
+    assert done == ["n0"], "told to be done"

@@ -187,6 +187,58 @@ def test_two_ticks_may_pass_at_once_where_the_next_one_changes_nothing():
     assert not follower.is_calm()
 
 
+def acknowledged_after_a_full_disk():
+    """What a follower says it holds where one entry came while another could not be written."""
+    cluster = elected()
+    cluster.stabilize()
+    leader, follower = cluster["n0"].state, cluster["n1"]
+    last, term, position = leader.log.last_index, leader.term, leader.log.end_position
+    one = encode_span(last + 1, term, position, (b"one",))
+    other = encode_span(last + 2, term, one.end_position, (b"other",))
+    follower.step(Append("n0", "n1", term, last, term, last, one))
+    ready = follower.ready()
+    follower.step(Append("n0", "n1", term, last + 1, term, last, other))
+    follower.abort(ready)
+    assert follower.state.log.last_index == last
+    said = follower.ready().replies
+    return [reply.match_index - last for reply in said if isinstance(reply, AppendReply)]
+
+
+def test_what_a_full_disk_kept_out_is_not_acknowledged():
+    assert acknowledged_after_a_full_disk() == []
+    with planted(BY_TESTS["acknowledged-though-dropped"]):
+        assert acknowledged_after_a_full_disk() == [2]
+
+
+def entries_after_a_lost_end():
+    """How many entries a follower has that lost three with the power, and how many its leader.
+
+    One more comes first, and others when the leader has given up to wait for its answer: what is
+    refused of several under way tells the leader of the loss all the same.
+    """
+    cluster = elected()
+    cluster.sync_all()
+    for _ in range(3):
+        cluster.propose("n0")
+    cluster.stabilize()
+    cluster.crash("n1", power=True)
+    cluster.restart("n1")
+    assert len(cluster.log("n0")) - len(cluster.log("n1")) == 3
+    for number in range(40):
+        if number % 10 == 0:
+            cluster.propose("n0")
+        cluster.tick("n0")
+        cluster.stabilize()
+    assert cluster["n0"].state.role is Role.LEADER
+    return len(cluster.log("n1")), len(cluster.log("n0"))
+
+
+def test_a_follower_that_lost_its_end_is_sent_it_by_the_same_leader():
+    assert entries_after_a_lost_end() == (8, 8)
+    with planted(BY_TESTS["lost-end-not-believed"]):
+        assert entries_after_a_lost_end() == (1, 8)
+
+
 def heard(cluster, kind):
     return [message for message in cluster.network if isinstance(message, kind)]
 
