@@ -55,4 +55,34 @@ MISSED: Final = (
             ("    self._service.on_rolled_back(first_index)\n", ""),
         ),
     ),
+    Mutant(
+        name="client-known-topic-made-anew",
+        breaks="While no route has a topic, its producer sends to queues of the default topic.",
+        source="MQClientInstance.updateTopicRouteInfoFromNameServer keeps a route that it has.",
+        plant=patch(
+            "ledgermq.client.route:RouteCache._fetch",
+            (
+                "if known is not None and not known.provisional:",
+                "if known is not None and not self._default_topic:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deaf-peer-passes-over",
+        breaks="Who reads too slowly is told to go on behind messages that it was not sent.",
+        source="RocketMQ PullMessageProcessor: nextBeginOffset is behind what the answer has.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._answer_slow",
+            ("            pull.offset,\n", "            result.next_offset,\n"),
+        ),
+    ),
+    Mutant(
+        name="deliveries-of-another-term-count",
+        breaks="Deliveries on their way as a term ended are waited for in all later ones.",
+        source="broker.delays.service: how puts under way ended is what the log says.",
+        plant=patch(
+            "broker.delays.service:DelayedDelivery.start",
+            ("    self._in_flight = self._in_flight_bytes = 0\n", ""),
+        ),
+    ),
 )

@@ -374,6 +374,28 @@ def test_only_so_many_are_on_their_way(leader: Replica) -> None:
     assert len(leader.copies) == IN_FLIGHT_MAX + 10
 
 
+def delivered_in_a_later_term() -> int:
+    """Have a leader lose its term with all on their way, and lead again; return what it puts."""
+    leader = Replica()
+    leader.world.node.lead()
+    leader.send(*[1] * IN_FLIGHT_MAX)
+    leader.commit()
+    leader.world.clock.now += 1_000
+    leader.settle(commit=False)
+    assert len(leader.copies) == IN_FLIGHT_MAX
+    leader.world.node.follow()
+    assert leader.copies == []
+    leader.world.node.lead()
+    leader.settle()
+    return len(leader.copies)
+
+
+def test_what_was_on_its_way_in_another_term_is_on_its_way_no_more() -> None:
+    assert delivered_in_a_later_term() == IN_FLIGHT_MAX
+    with planted(ALL["deliveries-of-another-term-count"]):
+        assert delivered_in_a_later_term() == 0
+
+
 def check_so_many_bytes_are_on_their_way(leader: Replica) -> None:
     body = bytes(IN_FLIGHT_BYTES_MAX // 4)
     for _ in range(20):

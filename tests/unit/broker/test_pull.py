@@ -435,6 +435,19 @@ def test_a_connection_that_does_not_read_gets_no_data(bench: Bench) -> None:
     assert bench.connection.answers[0].body == b""
 
 
+def asked_next_by_one_that_does_not_read(bench: Bench) -> str:
+    bench.store.results = [found(b"x", next_offset=4)]
+    bench.connection.slow = True
+    bench.pull(SUBSCRIBED, queueOffset=3)
+    return bench.connection.answers[0].ext_fields["nextBeginOffset"]
+
+
+def test_a_connection_that_does_not_read_asks_for_the_same_again(bench: Bench) -> None:
+    assert asked_next_by_one_that_does_not_read(bench) == "3"
+    with planted(BY_TESTS["deaf-peer-passes-over"]):
+        assert asked_next_by_one_that_does_not_read(Bench()) == "4"
+
+
 def test_without_that_it_gets_more_and_more(bench: Bench) -> None:
     with planted(BY_TESTS["deaf-peer-gets-data"]), pytest.raises(AssertionError):
         test_a_connection_that_does_not_read_gets_no_data(bench)

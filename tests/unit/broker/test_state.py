@@ -19,7 +19,7 @@ from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.headers import SendHeader
 from ledgermq.runtime.disk import RealDisk
-from mutants.patches import BY_TESTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher, no_wait
@@ -315,6 +315,25 @@ def test_what_a_tool_could_not_set_up_is_made_by_who_needs_it() -> None:
 
     asyncio.run(both())
     assert bench.tables.groups.get("g") == SubscriptionGroupConfig(group_name="g")
+
+
+def created_at_the_second_try() -> PutStatus:
+    """Have the creation of a group be refused, and asked for once more; return how that ended."""
+    bench, wanted = Bench(), SubscriptionGroupConfig(group_name="g")
+
+    async def twice() -> PutStatus:
+        bench.proposer.status = PutStatus.NOT_LEADER
+        assert await bench.creator.put_group(wanted) is PutStatus.NOT_LEADER
+        bench.proposer.status = PutStatus.OK
+        return await bench.creator.put_group(wanted)
+
+    return asyncio.run(twice())
+
+
+def test_a_group_whose_creation_failed_is_created_by_the_next_who_needs_it() -> None:
+    assert created_at_the_second_try() is PutStatus.OK
+    with planted(MUTANTS["failed-creation-remembered"]):
+        assert created_at_the_second_try() is PutStatus.NOT_LEADER
 
 
 # Snapshots

@@ -287,3 +287,25 @@ def test_a_queue_that_cannot_be_taken_is_left_for_the_next_try():
     assert run(taken_at_the_second_try()) == [(False, []), (True, QUEUES[:1])]
     with planted(MUTANTS["untaken-queue-without-locks"]), pytest.raises(AttributeError):
         run(taken_at_the_second_try())
+
+
+async def begins_after_a_reset_and_a_lost_lock():
+    """Reset a queue to 3, consume it to 9, lose it and take it again; return where it begins."""
+    member = Member(Broker(), "one")
+    await member.hold(QUEUES[0])
+    member.assignment.move({QUEUES[0]: 3})
+    await member.hold(QUEUES[0])
+    assert member.begins(QUEUES[0]) == 3
+    member.consume(QUEUES[0], 9)
+    await member.assignment.commit_all()
+    member.assignment.lose(QUEUES[0])
+    await member.hold(QUEUES[0])
+    begins = member.begins(QUEUES[0]), member.broker.offsets[QUEUES[0]]
+    await member.assignment.stop_pulling()
+    return begins
+
+
+def test_a_reset_is_followed_once():
+    assert run(begins_after_a_reset_and_a_lost_lock()) == (9, 9)
+    with planted(MUTANTS["fence-outlives-its-take"]):
+        assert run(begins_after_a_reset_and_a_lost_lock()) == (3, 3)

@@ -13,7 +13,7 @@ from ledgermq.remoting.protocol.bodies import BrokerData, QueueData, TopicRouteD
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import ConnectFailed
 from ledgermq.runtime.clock import SystemClock
-from mutants.patches import MUTANTS
+from mutants.patches import BY_TESTS, MUTANTS
 from mutants.planting import planted
 
 
@@ -230,3 +230,30 @@ def test_a_few_topics_represent_all_brokers():
         assert cache.representative_topics() == ["t1", "t3"]
 
     asyncio.run(body())
+
+
+class FakeTopics(FakeCaller):
+    """Answers route requests by topic."""
+
+    async def request(self, addr, command, timeout_ms):
+        data = self.answers[command.ext_fields["topic"]]
+        if data is None:
+            return RemotingCommand(code=17, flag=1, remark="No topic route info")
+        return RemotingCommand(code=0, flag=1, body=encoded(data))
+
+
+async def queues_while_no_route_has_the_topic():
+    """Have the only leader of a topic's group die; return the queues that a producer has then."""
+    answers = {"t": route(("a", {0: "x:1"})), "TBW102": route(("a", {}), ("b", {0: "y:1"}))}
+    servers = NameServers(["n1:1"], FakeTopics(answers), 100)
+    cache = RouteCache(servers, SystemClock(), default_topic="TBW102")
+    await cache.refresh("t")
+    answers["t"] = None
+    now = await cache.refresh("t", failed_at_ns=1 << 62)
+    return {queue.broker_name for queue in now.publish_queues}
+
+
+def test_a_producer_keeps_the_queues_of_a_topic_that_it_knew():
+    assert asyncio.run(queues_while_no_route_has_the_topic()) == {"a"}
+    with planted(BY_TESTS["client-known-topic-made-anew"]):
+        assert asyncio.run(queues_while_no_route_has_the_topic()) == {"a", "b"}
