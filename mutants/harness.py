@@ -482,6 +482,9 @@ HARNESS: Final = (
         name="witness-read-by-place",
         breaks="What a witness saw is read by the order of its members.",
         source="Spark: a struct is cast to another by position.",
-        plant=patch("spark.history:_cast", ("if not isinstance(wanted, StructType) or", "if 1 or")),
+        plant=patch(
+            "spark.history:_column",
+            ("if not isinstance(wanted.dataType, StructType) or", "if 1 or"),
+        ),
     ),
 )

@@ -48,9 +48,10 @@ SLICES: Final = (
             "broker.retention.compaction:Compactor.compact",
             ("            state_index = self._log.index_before(self._store.applied)\n", ""),
             (
-                "            if not await node.trimmer.trim(plan, state_index, image):\n",
-                "            state_index = self._log.index_before(self._store.applied)\n"
-                "            if not await node.trimmer.trim(plan, state_index, image):\n",
+                "await node.trimmer.trim(plan, state_index, image)",
+                "await node.trimmer.trim(\n"
+                "                    plan, self._log.index_before(self._store.applied), image\n"
+                "                )",
             ),
         ),
     ),

@@ -167,8 +167,6 @@ def _start(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
         .config("spark.sql.parquet.compression.codec", "zstd")
-        # Times of others may be timestamps in nanoseconds, which Spark has no type for.
-        .config("spark.sql.legacy.parquet.nanosAsLong", "true")
         .config("spark.hadoop.parquet.page.verify-checksum.enabled", "true")
         .config("spark.sql.files.maxPartitionBytes", "64m")
         .config("spark.sql.autoBroadcastJoinThreshold", "32m")

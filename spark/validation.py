@@ -262,8 +262,6 @@ def not_for_spark(values: pa.Array, wanted: pa.DataType) -> str:
     """Return why Spark reads otherwise what Arrow understands; empty if it does not."""
     if not pa.types.is_integer(wanted):
         return ""
-    if pa.types.is_timestamp(values.type) and values.type.unit != "ns":
-        return "times are whole nanoseconds"
     words = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     if pa.types.is_string(words.type) or pa.types.is_large_string(words.type):
         odd = pc.filter(words, pc.match_substring(words, "x", ignore_case=True))

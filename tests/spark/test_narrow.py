@@ -221,12 +221,3 @@ def test_what_a_witness_saw_is_found_by_its_name(session, tmp_path, witness, is_
         with planted(HARNESS_BUGS["witness-read-by-place"]):
             (row,) = read_table(session, open_history(tmp_path), "faults").collect()
         assert row.witness.effective, "that is what was measured after the fault"
-
-
-SENT = {"run_id": ["r"], "op_id": [1], "msg_key": [5], "topic": ["t"], "outcome": ["ok"]}
-
-
-def test_times_of_others_may_be_timestamps(session, tmp_path):
-    times = pa.array([1_500], pa.timestamp("ns"))
-    ours, theirs = as_read(session, tmp_path, "sends", t_inv=times, **SENT)
-    assert ours[0]["t_inv"] == theirs[0]["t_inv"] == 1_500

@@ -73,7 +73,7 @@ def base_term_of_a_trim() -> int:
 
 def silent_after_an_answer() -> bool:
     progress: Any = SimpleNamespace(silent=True, sent_tick=1, contact_tick=0, round_heard=0)
-    state = SimpleNamespace(progress={"n1": progress}, tick=3)
+    state = SimpleNamespace(progress={"n1": progress}, tick=3, heartbeat_round=4)
     replication.on_heartbeat_reply(state, HeartbeatReply(NodeId("n1"), NodeId("n0"), 4, 1))  # type: ignore[arg-type]
     return bool(progress.silent)
 
