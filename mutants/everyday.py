@@ -132,7 +132,7 @@ EVERYDAY: Final = (
         breaks="`commit()` of a consumer that is polled commits what was pulled ahead.",
         source="RocketMQ DefaultLitePullConsumerImpl.commitAll.",
         plant=patch(
-            "ledgermq.client.lite_pull:LitePullConsumer.commit",
+            "ledgermq.client.lite_pull:_ask_for",
             (
                 "one.asked = one.position if offsets is None",
                 "one.asked = one.next_offset if offsets is None",

@@ -104,6 +104,18 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="commit-behind-the-last-told-as-done",
+        breaks="A commit that waits for the last one of its queue, and is not sent, is a success.",
+        source="docs/client.md: `commit` raises where a queue is not held.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment.has_committed",
+            (
+                "return self._held.get(queue) is held and not held.process_queue.dropped",
+                "return True",
+            ),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

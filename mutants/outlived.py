@@ -92,7 +92,7 @@ OUTLIVED: Final = (
         breaks="A commit of one queue commits what was given out of the others, too.",
         source="RocketMQ DefaultLitePullConsumer.commit(offsets).",
         plant=patch(
-            "ledgermq.client.lite_pull:LitePullConsumer.commit",
+            "ledgermq.client.lite_pull:_ask_for",
             ("offsets.get(one.queue, one.asked)", "offsets.get(one.queue, one.position)"),
         ),
     ),

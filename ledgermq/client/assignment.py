@@ -165,6 +165,12 @@ class Assignment:
         await self._flush()
         return [error for error in errors if error is not None]
 
+    def has_committed(self, queue: MessageQueue, held: "Held | None", offset: int | None) -> bool:
+        """Tell whether `commit_now` could send an offset: not if the queue went elsewhere."""
+        if held is None or offset in {None, held.committed}:
+            return held is not None
+        return self._held.get(queue) is held and not held.process_queue.dropped
+
     async def stop_pulling(self) -> None:
         """End all pull loops; the queues stay held, so that they can be committed."""
         await _cancel(held.task for held in self._held.values())

@@ -205,14 +205,22 @@ class LitePullConsumer(GroupMember):
         if offsets is not None and self.lite.auto_commit:
             raise ValueError("with auto_commit, the offsets are those that were polled")
         self._polled.finish()
-        for held in self.assignment.held:
-            one = held.process_queue
-            if isinstance(one, ManualQueue):
-                one.asked = one.position if offsets is None else offsets.get(one.queue, one.asked)
-        lost = set(offsets or ()) - {held.process_queue.queue for held in self.assignment.held}
-        for error in await self.assignment.commit_now():
+        held = {one.process_queue.queue: one for one in self.assignment.held}
+        for one in held.values():
+            _ask_for(one.process_queue, offsets)
+        wanted: Mapping[MessageQueue, int | None] = offsets or {}
+        if offsets is None:
+            wanted = {queue: one.process_queue.maybe_commit_offset() for queue, one in held.items()}
+        errors = await self.assignment.commit_now()
+        # 1. A queue is given away, with a commit. 2. This one waits for it, and is not sent then.
+        lost = [
+            queue
+            for queue, offset in sorted(wanted.items())
+            if not self.assignment.has_committed(queue, held.get(queue), offset)
+        ]
+        for error in errors:
             raise error
-        for queue in sorted(lost):
+        for queue in lost:
             raise ValueError(f"{queue} is not assigned to this consumer now: it was not committed")
 
     async def committed(self, queue: MessageQueue) -> int:
@@ -332,6 +340,12 @@ def _tell(listener: QueuesListener, topic: str, queues: Sequence[MessageQueue]) 
         listener(topic, list(queues))
     except Exception:  # noqa: BLE001 - logged, and the others are told
         _log.exception("topic=%s event=queues_listener_failed", topic)
+
+
+def _ask_for(one: ProcessQueue, offsets: Mapping[MessageQueue, int] | None) -> None:
+    """Have a queue committed, where that is the caller's to say."""
+    if isinstance(one, ManualQueue):
+        one.asked = one.position if offsets is None else offsets.get(one.queue, one.asked)
 
 
 def _check_offset(offset: object, of: str = "") -> None:
