@@ -100,10 +100,10 @@ AFRESH: Final = (
         plant=patch(
             "ledgermq.client.assignment:Assignment._release",
             (
-                "    await self._commit(held, Claim.NONE)\n",
+                "    era: int | None = None\n",
+                "    era: int | None = None\n"
                 "    if host.locks is not None:\n"
-                "        await host.locks.give_back([queue])\n"
-                "    await self._commit(held, Claim.NONE)\n",
+                "        await host.locks.give_back([queue])\n",
             ),
         ),
     ),

@@ -116,6 +116,15 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="moved-as-it-is-given-away",
+        breaks="A reset that comes amid the last commit of a queue is known to nobody afterwards.",
+        source="RocketMQ MQClientInstance.resetOffset commits where the queue is to go on.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._release",
+            ("while era != held.process_queue.era and", "while era is None and"),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

@@ -326,7 +326,10 @@ class Assignment:
         held.process_queue.dropped = True  # No further listener call begins.
         if not await host.settled(held.process_queue):
             return False  # It stays ours, and locked, until its listener call has ended.
-        await self._commit(held, Claim.NONE)
+        era: int | None = None
+        while era != held.process_queue.era and self._held.get(queue) is held:
+            era = held.process_queue.era  # A tool that moves it meanwhile has the last word.
+            await self._commit(held, Claim.NONE)
         if self._held.get(queue) is not held:
             return True  # `restart` was ahead, and goes on with the queue.
         del self._held[queue]

@@ -115,3 +115,37 @@ def test_a_commit_that_is_not_sent_is_told_as_no_success():
     assert asyncio.run(told_of_a_commit_that_is_not_sent()) == [(7, False), (3, True)]
     with planted(BY_TESTS["unsent-commit-told-as-done"]):
         assert asyncio.run(told_of_a_commit_that_is_not_sent()) == [(7, True), (3, True)]
+
+
+async def sent_where_a_tool_moves_it_meanwhile(*, is_tried_again):
+    """Move a queue amid its last commit, before it is sent or behind; return what is sent."""
+    host = Host()
+    assignment = Assignment(host, None)
+    process_queue = ProcessQueue(QUEUE, 7)
+    process_queue.begin()
+    task = asyncio.ensure_future(asyncio.sleep(60))
+    assignment._held[QUEUE] = Held(process_queue, SimpleNamespace(), task)
+
+    async def call(_queue, ask, *, slaves):
+        assert slaves
+        host.leaders = SimpleNamespace(call=host.call)
+        if not is_tried_again:
+            await ask("addr")
+        assignment.move({QUEUE: 3})
+        if is_tried_again:
+            await ask("addr")
+
+    host.leaders = SimpleNamespace(call=call)
+    assert await assignment._release(QUEUE)
+    assert assignment.queues == []
+    return host.sent
+
+
+@pytest.mark.parametrize(("is_tried_again", "sent"), [(True, [3]), (False, [7, 3])])
+def test_where_a_tool_has_moved_a_queue_is_committed_as_it_is_given_away(is_tried_again, sent):
+    def told():
+        return asyncio.run(sent_where_a_tool_moves_it_meanwhile(is_tried_again=is_tried_again))
+
+    assert told() == sent
+    with planted(BY_TESTS["moved-as-it-is-given-away"]):
+        assert told() == sent[:-1]
