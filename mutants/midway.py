@@ -125,6 +125,15 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="listener-owns-the-batch",
+        breaks="What a listener takes out of its list is neither finished nor sent back.",
+        source="RocketMQ ConsumeMessageConcurrentlyService gives a list that nobody can change.",
+        plant=patch(
+            "ledgermq.client.consume:ConsumeService._consume",
+            ("list(messages)", "messages"),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

@@ -115,7 +115,8 @@ class ConsumeService:
         self, process_queue: ProcessQueue, messages: list[MessageExt], pulled_ns: tuple[int, int]
     ) -> None:
         context = ConsumeContext(process_queue.queue, 0, *pulled_ns)
-        status = await call_listener(self._listener, messages, context)
+        # The listener may take its list apart: what it was given is finished, or sent back.
+        status = await call_listener(self._listener, list(messages), context)
         if status is ConsumeStatus.CONSUME_SUCCESS:
             process_queue.finish(messages)
         elif not process_queue.dropped:

@@ -106,6 +106,7 @@ class WatchedListener:
         give the queues of this member to others.
         """
         outcome: ConsumeStatus | Awaitable[ConsumeStatus] | None = None
+        count = len(messages)  # The list is the listener's.
         t_start_ns = self._clock.monotonic_ns()
         try:
             outcome = self._listener(messages, context)
@@ -114,11 +115,11 @@ class WatchedListener:
             took_ns = t_end_ns - t_start_ns
             if outcome is None or isinstance(outcome, ConsumeStatus):
                 ok = outcome is ConsumeStatus.CONSUME_SUCCESS
-                self._count(messages, context, (t_start_ns, t_end_ns), ok=ok)
+                self._count(count, context, (t_start_ns, t_end_ns), ok=ok)
             if took_ns >= BLOCKED_NS:
                 _warn_of_block(took_ns, context)
         if inspect.isawaitable(outcome):
-            return self._follow(outcome, messages, context, t_start_ns)
+            return self._follow(outcome, count, context, t_start_ns)
         return outcome
 
     def look(self) -> None:
@@ -135,7 +136,7 @@ class WatchedListener:
     async def _follow(
         self,
         outcome: Awaitable[ConsumeStatus],
-        messages: list[MessageExt],
+        count: int,
         context: ConsumeContext,
         t_start_ns: int,
     ) -> ConsumeStatus:
@@ -147,17 +148,17 @@ class WatchedListener:
             return status
         finally:
             del self._begun[context]
-            self._count(messages, context, (t_start_ns, self._clock.monotonic_ns()), ok=ok)
+            self._count(count, context, (t_start_ns, self._clock.monotonic_ns()), ok=ok)
 
     def _count(
         self,
-        messages: list[MessageExt],
+        count: int,
         context: ConsumeContext,
         when_ns: tuple[int, int],
         *,
         ok: bool,
     ) -> None:
-        self._figures.on_consumed(context.queue.topic, len(messages), *when_ns, ok=ok)
+        self._figures.on_consumed(context.queue.topic, count, *when_ns, ok=ok)
 
 
 class _Steps(Generator[object, None, ConsumeStatus]):

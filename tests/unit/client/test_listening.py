@@ -275,3 +275,49 @@ def test_what_cannot_be_called_as_a_listener_is_refused_before_it_fails_for_mess
 @pytest.mark.parametrize("listener", [print, lambda *_: None, lambda one, two, three=3: None])
 def test_what_can_be_called_so_is_a_listener(listener):
     check_listener(listener)
+
+
+async def finished_of_a_list_taken_apart(cluster):
+    """Consume by a listener that empties its list, at first in vain; return what came again."""
+    again = []
+
+    def listen(messages, _context):
+        while messages:
+            message = messages.pop()
+            if message.reconsume_times:
+                again.append(message.body)
+            elif message.body == b"2":
+                return ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    await produce(cluster, 8)
+    options = ConsumeOptions(
+        consume_from=ConsumeFrom.FIRST_OFFSET, suspend_ms=200, pull_timeout_ms=1_000,
+        consume_batch_count=4, local_retry_ms=20,
+    )  # fmt: skip
+    consumer = PushConsumer(cluster.config(), listen, options)
+    consumer.subscribe(TOPIC)
+    async with consumer:
+        held = consumer.assignment
+        await until(lambda: len(held.queues) == 4)
+        await until(lambda: sum(one.process_queue.next_offset for one in held.held) == 8)
+        await asyncio.sleep(0.2)
+        return again, sum(one.process_queue.cached_count for one in held.held)
+
+
+def test_a_listener_may_take_its_list_apart():
+    async def body(cluster):
+        again, left = await finished_of_a_list_taken_apart(cluster)
+        assert b"2" in again
+        assert left == 0
+
+    run(body)
+
+
+def test_a_batch_that_its_listener_owns_is_found_here():
+    async def body(cluster):
+        _, left = await finished_of_a_list_taken_apart(cluster)
+        assert left == 8
+
+    with planted(BY_TESTS["listener-owns-the-batch"]):
+        run(body)
