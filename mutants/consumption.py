@@ -58,7 +58,7 @@ CONSUMPTION: Final = (
         source="RebalanceImpl.rebalanceByTopic takes what a strategy returns as it is.",
         plant=patch(
             "ledgermq.client.strategies:share_of",
-            ("if queue not in known:", "if False:"),
+            ("if not isinstance(queue, MessageQueue) or queue not in known:", "if False:"),
             ("if len(set(share)) < len(share):", "if False:"),
         ),
     ),

@@ -62,7 +62,7 @@ def choose(select: QueueSelector, message: Message, queues: Sequence[MessageQueu
         chosen = select(queues, message)
     except Exception as error:  # whatever a function of the user's raises
         raise SelectorFailed(f"selector {name} failed: {error!r}; nothing was sent") from error
-    if chosen not in queues:
+    if not isinstance(chosen, MessageQueue) or chosen not in queues:
         said = f"selector {name} returned {chosen!r}, no writable queue of topic {message.topic!r}"
         raise SelectorFailed(f"{said}; nothing was sent")
     return chosen

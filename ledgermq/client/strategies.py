@@ -146,7 +146,8 @@ def share_of(
         raise StrategyFailed(f"strategy {name} failed: {error!r}") from error
     known = set(queues)
     for queue in share:
-        if queue not in known:
+        # A plain tuple is equal to a queue; a list cannot even be looked for.
+        if not isinstance(queue, MessageQueue) or queue not in known:
             raise StrategyFailed(f"strategy {name} returned {queue!r}, which is not to be shared")
     if len(set(share)) < len(share):
         raise StrategyFailed(f"strategy {name} returned a queue twice")

@@ -176,6 +176,8 @@ def test_random_choices_use_all_queues_and_odd_keys_are_refused():
         (lambda _queues, _message: None, "no writable queue"),
         (lambda _queues, _message: MessageQueue("orders", "east@a", 99), "no writable queue"),
         (lambda queues, _message: queues[len(queues)], "IndexError"),
+        (lambda queues, _message: tuple(queues[0]), "no writable queue"),
+        (lambda queues, _message: list(queues[0]), "no writable queue"),
     ],
 )
 def test_a_wrong_choice_is_a_clear_error(select, said):
@@ -188,3 +190,30 @@ def test_neighbours_see_the_same_queues_once():
         members = ["east-1", "east-2", "west-1"]
         shares = [strategy(one, QUEUES, members) for one in members]
         assert not any(set(a) & set(b) for a, b in itertools.combinations(shares, 2)), name
+
+
+@pytest.mark.parametrize("make", [tuple, list, str, lambda queue: queue.queue_id])
+def test_a_share_of_what_are_no_queues_ends_no_rebalancing(make):
+    async def body(cluster):
+        wrong = []
+
+        def strategy(consumer_id, queues, members):
+            share = allocate_averagely(consumer_id, queues, members)
+            return [make(queue) for queue in share] if wrong and share else share
+
+        options = ConsumeOptions(allocate=strategy, suspend_ms=100)
+        config = cluster.config(rebalance_ms=20)
+        consumer = PushConsumer(config, lambda *_: ConsumeStatus.CONSUME_SUCCESS, options)
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await consumer.wait_joined(5)
+            wrong.append(True)
+            async with asyncio.timeout(5):
+                while not isinstance(consumer.problems.get(TOPIC), StrategyFailed):
+                    await asyncio.sleep(0.01)
+            wrong.clear()
+            async with asyncio.timeout(5):
+                while consumer.problems:
+                    await asyncio.sleep(0.01)
+
+    run(body)
