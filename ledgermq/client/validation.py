@@ -91,7 +91,7 @@ def check_same_key(messages: Iterable[Message]) -> None:
 
 def check_properties_size(properties: str) -> None:
     """Raise ``InvalidMessage`` if the encoded properties are too long for the record."""
-    if len(properties) * 3 <= PROPERTIES_BYTES_MAX:
+    if len(properties) * 4 <= PROPERTIES_BYTES_MAX:
         return
     size_bytes = len(properties.encode())
     if size_bytes > PROPERTIES_BYTES_MAX:
@@ -101,9 +101,17 @@ def check_properties_size(properties: str) -> None:
 
 
 def check_separators(what: str, text: str) -> None:
-    """Raise ``InvalidMessage`` for what is no text, or holds a byte that separates properties."""
+    """Raise ``InvalidMessage`` for what is no text, or holds a byte that separates properties.
+
+    Half a surrogate pair is no text either: no UTF-8 has it.
+    """
     if not isinstance(text, str):
         raise InvalidMessage(f"{what} must be text, not {text!r}")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMessage(f"{what} {text!r} is no Unicode text") from error
     if "\x01" in text or "\x02" in text:
         raise InvalidMessage(f"{what} must not contain the characters 1 and 2")
 

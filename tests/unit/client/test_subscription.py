@@ -22,7 +22,10 @@ def test_expressions_are_split_at_double_bars(expression, tags):
     assert parse_subscription("t", expression, 1).tags == tags
 
 
-@pytest.mark.parametrize("expression", ["||", " || ", "a\x01", "a ||| b", "a|| b|", None, 5])
+@pytest.mark.parametrize(
+    "expression",
+    ["||", " || ", "a\x01", "a ||| b", "a|| b|", None, 5, "\ud800", Sql92("a = '\ud800'")],
+)
 def test_expressions_without_a_tag_are_refused(expression):
     with pytest.raises(InvalidMessage):
         parse_subscription("t", expression, 1)

@@ -8,7 +8,12 @@ from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.client.errors import InvalidMessage
 from ledgermq.client.ids import make_client_id
 from ledgermq.client.message import Message
-from ledgermq.client.validation import check_attributes, check_group, check_topic
+from ledgermq.client.validation import (
+    check_attributes,
+    check_group,
+    check_properties_size,
+    check_topic,
+)
 from ledgermq.remoting.protocol.errors import Outcome
 from ledgermq.runtime.clock import SystemClock
 
@@ -81,3 +86,23 @@ def test_what_has_the_wrong_type_or_size_is_said(name, value):
 def test_settings_under_which_nothing_would_be_consumed_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} must be at least .*, not {value}"):
         ConsumeOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"tags": "\ud800"}, {"keys": "k \udfff"}, {"sharding_key": "\udc00"},
+     {"properties": {"a": "\ud83d"}}, {"properties": {"\ud83d": "a"}}],
+)  # fmt: skip
+def test_half_a_surrogate_pair_is_refused(attributes):
+    with pytest.raises(InvalidMessage, match="no Unicode text"):
+        check_attributes(Message("t", b"x", **attributes))
+
+
+def test_a_whole_surrogate_pair_is_text():
+    check_attributes(Message("t", b"x", tags="\U0001f600", properties={"ä": "ö"}))
+
+
+def test_properties_of_four_bytes_a_character_keep_the_limit():
+    check_properties_size("\U0001f600" * 8_191)
+    with pytest.raises(InvalidMessage, match="properties take 32768 bytes"):
+        check_properties_size("\U0001f600" * 8_192)
