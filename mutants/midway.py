@@ -134,6 +134,15 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="coroutine-called-outside",
+        breaks="A transaction whose coroutine takes other arguments is executing for ever.",
+        source="RocketMQ DefaultMQProducerImpl.sendMessageInTransaction catches what it throws.",
+        plant=patch(
+            "ledgermq.client.deciding:_Call.begin",
+            ("self._run_here()", "self._ask()"),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

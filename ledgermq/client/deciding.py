@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ledgermq.client.config import TransactionOptions
 from ledgermq.client.halves import HalfMessage, TransactionState
@@ -79,8 +79,7 @@ class _Call:
     def begin(self, threads: OffLoop, on_end: Callable[[], object]) -> asyncio.Future[object]:
         """Call it; ``on_end`` follows once neither the call nor what it gave to be awaited runs."""
         if iscoroutinefunction(self._ask):
-            self.begun = True
-            task: asyncio.Future[object] = asyncio.ensure_future(self._ask())
+            task: asyncio.Future[object] = asyncio.ensure_future(self._run_here())
             task.add_done_callback(lambda _: on_end())
             return task
         running = {"thread", "task"}
@@ -94,6 +93,11 @@ class _Call:
         whole: asyncio.Future[object] = asyncio.ensure_future(_awaited(returned))
         whole.add_done_callback(lambda _: end("task"))
         return whole
+
+    async def _run_here(self) -> object:
+        """Run in the loop; a call with other arguments than it takes fails like any other."""
+        self.begun = True
+        return await cast("Awaitable[object]", self._ask())
 
     def _run(self) -> object:
         """Run in a thread."""

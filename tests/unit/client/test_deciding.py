@@ -157,3 +157,25 @@ def test_a_transaction_that_ends_with_its_function_is_found_here():
 def test_questions_that_take_the_threads_of_transactions_are_found_here(caplog):
     with planted(BY_TESTS["client-tx-questions-take-its-threads"]), pytest.raises(AssertionError):
         test_questions_that_hang_hold_up_no_local_transaction(caplog)
+
+
+async def decided_by_a_coroutine_with_too_few_arguments():
+    async def execute():
+        return COMMIT
+
+    deciding = Deciding(Listener(execute), TransactionOptions())
+    try:
+        return await deciding.execute(HALF, None), await deciding.check(ASKED, "id-1")
+    finally:
+        assert not deciding.is_executing("id-1")
+
+
+def test_a_coroutine_with_too_few_arguments_decides_nothing(caplog):
+    assert asyncio.run(decided_by_a_coroutine_with_too_few_arguments()) == (UNKNOWN, UNKNOWN)
+    assert "msg_id=id-1 event=execute_failed" in caplog.text
+    assert "msg_id=id-1 event=check_failed" in caplog.text
+
+
+def test_a_transaction_that_executes_for_ever_is_found_here():
+    with planted(BY_TESTS["coroutine-called-outside"]), pytest.raises(AssertionError):
+        asyncio.run(decided_by_a_coroutine_with_too_few_arguments())
