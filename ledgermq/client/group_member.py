@@ -172,7 +172,7 @@ class GroupMember(StartStop):
         """Pull nothing more of some queues, or of all; what was pulled is still consumed.
 
         The queues stay assigned. A pause outlasts a rebalance that takes them away and brings them
-        back; ``None`` is for those that come later, too.
+        back; ``None`` is for those that come later, too. Errors: ``TypeError``: this is no queue.
         """
         self.pauses.pause(queues)
 

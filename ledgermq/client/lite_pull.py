@@ -16,6 +16,7 @@ from ledgermq.client.errors import NoRoute
 from ledgermq.client.group_member import GroupMember
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.observer import ConsumerObserver
+from ledgermq.client.pauses import checked
 from ledgermq.client.polled import ManualQueue, Polled
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.subscription import Sql92, parse_subscription
@@ -81,11 +82,12 @@ class LitePullConsumer(GroupMember):
     def assign(self, queues: Iterable[MessageQueue], expression: str | Sql92 = "*") -> None:
         """Take exactly these queues, in place of those before; nobody shares them.
 
-        Errors, by which nothing changes: ``InvalidMessage``; ``ValueError`` after `subscribe`.
+        Errors, by which nothing changes: ``InvalidMessage``; ``TypeError`` for what is no queue;
+        ``ValueError`` after `subscribe`.
         """
         if self._assigned is None and self._subscriptions:
             raise ValueError("this consumer has subscribed: it cannot be assigned queues as well")
-        assigned = frozenset(queues)
+        assigned = frozenset(checked(queues))
         topics = sorted({queue.topic for queue in assigned})
         for topic in topics:
             parse_subscription(topic, expression, 0)

@@ -75,6 +75,23 @@ def test_an_assignment_that_is_refused_changes_nothing():
     run(body)
 
 
+@pytest.mark.parametrize("nonsense", [QUEUES[0], [TOPIC], ["a", "b"], TOPIC])
+def test_what_are_no_queues_is_refused(nonsense):
+    async def body(cluster):
+        await produce(cluster, 4)
+        async with consumer_of(cluster, subscribe=False) as consumer:
+            for act in (consumer.assign, consumer.pause, consumer.resume):
+                with pytest.raises(TypeError, match="is no MessageQueue"):
+                    act(nonsense)
+            consumer.assign(queue for queue in QUEUES)
+            consumer.pause(queue for queue in QUEUES)
+            assert await consumer.poll(0.2) == []
+            consumer.resume(queue for queue in QUEUES)
+            await bodies(consumer, 4)
+
+    run(body)
+
+
 async def told_of_a_queue_kept_against_its_share(cluster):
     """Seek in a queue just as it is being given away; return whether all is told to be well."""
     await produce(cluster, 16)
