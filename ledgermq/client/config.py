@@ -92,18 +92,20 @@ class ClientConfig:
             host, _, port = addr.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65_536:
                 raise ValueError(f"namesrv_addrs: {addr!r} is not host:port")
-        for name in ("send_timeout_ms", "connect_timeout_ms", "request_timeout_ms", "stall_ms"):
+        for name in (
+            "send_timeout_ms", "connect_timeout_ms", "request_timeout_ms", "stall_ms",
+            "heartbeat_ms", "route_poll_ms", "leader_check_ms", "persist_offset_ms", "rebalance_ms",
+        ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         self._check_account()
-        for name in (
-            "auto_batch_messages_max", "auto_batch_bytes_max", "max_pending_sends",
-            "max_pending_bytes",
+        for name, least in (
+            ("auto_batch_messages_max", 1), ("auto_batch_bytes_max", 1), ("max_pending_sends", 1),
+            ("max_pending_bytes", 1), ("max_message_bytes", 1), ("default_topic_queues", 1),
+            ("retry_times", 0), ("stop_timeout_ms", 0), ("compress_over_bytes", 0),
         ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.retry_times < 0:
-            raise ValueError(f"retry_times must not be negative, not {self.retry_times}")
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not self.backoff_ms or min(self.backoff_ms) <= 0:
             raise ValueError(f"backoff_ms needs positive waits, not {self.backoff_ms}")
 
