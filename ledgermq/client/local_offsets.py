@@ -105,7 +105,11 @@ class LocalOffsets:
                 return
             self._has_changed = False
             loop, content = asyncio.get_running_loop(), _render(self._offsets)
-            self._under_way = loop.run_in_executor(None, self._write, content)
+            try:
+                self._under_way = loop.run_in_executor(None, self._write, content)
+            except RuntimeError as error:  # The machine has no thread left.
+                self._on_failed(error)
+                return
             self._under_way.add_done_callback(self._on_written)
             await self._wait_for_write()
 
@@ -117,8 +121,11 @@ class LocalOffsets:
         self._under_way = None
         error = writing.exception()
         if error is not None:
-            self._has_changed = True
-            _log.warning("path=%s event=offsets_not_written error=%s", self.path, error)
+            self._on_failed(error)
+
+    def _on_failed(self, error: BaseException) -> None:
+        self._has_changed = True
+        _log.warning("path=%s event=offsets_not_written error=%s", self.path, error)
 
     def _write(self, content: bytes) -> None:
         """Write the file, in a thread; nothing once the folder may be another's."""
@@ -192,7 +199,7 @@ def _parse(content: bytes) -> dict[MessageQueue, int]:
             fields = dict(key)
             queue = MessageQueue(fields["topic"], fields["brokerName"], int(fields["queueId"]))
             found[queue] = int(offset)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise RemoteProtocolError(f"no table of offsets: {error!r}") from error
     if table is None:
         raise RemoteProtocolError("no offsetTable")

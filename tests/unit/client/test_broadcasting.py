@@ -243,7 +243,12 @@ def test_files_of_java_are_read_and_ours_are_whole(tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"offsetTable":{"a":1}}', '{"x":{}}', "\x00"])
+ENDLESS = '{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:1e999}}'
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"offsetTable":{"a":1}}', '{"x":{}}', "\x00", ENDLESS]
+)
 def test_a_file_that_is_no_table_is_passed_over_for_the_one_before(tmp_path, content, caplog):
     queue = MessageQueue("T", "b", 0)
     local = LocalOffsets(str(tmp_path), "c@1", "g")
@@ -457,3 +462,30 @@ def test_a_last_write_that_fails_is_a_warning_and_frees_the_folder(tmp_path, cap
     with caplog.at_level(logging.WARNING):
         asyncio.run(body())
     assert "event=offsets_not_written" in caplog.text
+
+
+def offset_behind_a_flush_without_a_thread(directory, monkeypatch):
+    """Flush where no thread can be had, and again where one can; return what is in the file."""
+    queue = MessageQueue("T", "b", 0)
+
+    async def body():
+        local = LocalOffsets(str(directory), "c@1", "g")
+        local.open()
+        local.put(queue, 5)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", no_thread)
+            await local.flush()
+        local.put(queue, 5)
+        await local.flush()
+        local.close()
+
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    asyncio.run(body())
+    return written_offset(directory, queue)
+
+
+def test_offsets_for_which_there_is_no_thread_are_written_next(tmp_path, monkeypatch, caplog):
+    assert offset_behind_a_flush_without_a_thread(tmp_path, monkeypatch) == 5
+    assert "event=offsets_not_written error=can't start new thread" in caplog.text
