@@ -143,6 +143,15 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="properties-as-they-are-later",
+        breaks="A send that shares its request goes with what its sender has changed since then.",
+        source="RocketMQ ProduceAccumulator has a copy of the messages that wait.",
+        plant=patch(
+            "ledgermq.client.grouping:_as_it_is",
+            ("properties=dict(message.properties)", "properties=message.properties"),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

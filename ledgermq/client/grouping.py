@@ -15,6 +15,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.links import Link
 from ledgermq.client.message import Attempt, Message, SendResult
@@ -47,10 +49,11 @@ Place = tuple[SendTarget, Link]
 class GroupFailed:
     """What a member gets instead of a result: the one attempt that its group made."""
 
-    __slots__ = ("error", "group", "msg_id")
+    __slots__ = ("error", "group", "message", "msg_id")
 
-    def __init__(self, group: "Group", msg_id: str, error: RemotingError) -> None:
+    def __init__(self, group: "Group", message: Message, msg_id: str, error: RemotingError) -> None:
         self.group = group
+        self.message = message
         self.msg_id = msg_id
         self.error = error
 
@@ -134,7 +137,12 @@ class Group:
 
     def set_exception(self, error: RemotingError, /) -> None:
         """Tell each member that the attempt has failed."""
-        self._end([GroupFailed(self, msg_id, error) for msg_id in self.ids])
+        self._end(
+            [
+                GroupFailed(self, message, msg_id, error)
+                for (_, message, _), msg_id in zip(self.members, self.ids, strict=True)
+            ]
+        )
 
     def _end(self, endings: Sequence[Ending]) -> None:
         self._ended = True
@@ -202,6 +210,7 @@ class Grouper:
         attributes = b""
         if message.tags or message.keys or message.properties or message.flag:
             attributes = encode_attributes(message).encode()
+            message = _as_it_is(message)
         size_bytes = len(body) + len(attributes) + ELEMENT_BYTES_MAX
         if size_bytes > self._bytes_max or len(attributes) > ATTRIBUTES_BYTES_MAX:
             return None
@@ -236,3 +245,10 @@ class Grouper:
     def _leave(self, group: Group) -> None:
         self.crowded = len(group.members) > 1
         group.leave(self._unique_ids)
+
+
+def _as_it_is(message: Message) -> Message:
+    """Return a message whose sender cannot change it before it leaves, or is sent again."""
+    if not message.properties:
+        return message
+    return msgspec.structs.replace(message, properties=dict(message.properties))

@@ -368,7 +368,7 @@ class Producer(StartStop):
                             self.slow.note_result(ending)
                         return ending
                     assert isinstance(ending, GroupFailed)
-                    return await self._go_on_alone(message, ending)
+                    return await self._go_on_alone(ending)
                 finally:
                     self._pending -= 1
                     self._pending_bytes -= size_bytes
@@ -422,11 +422,11 @@ class Producer(StartStop):
             self._pending -= 1
             self._pending_bytes -= size_bytes
 
-    async def _go_on_alone(self, message: Message, failed: GroupFailed) -> SendResult:
+    async def _go_on_alone(self, failed: GroupFailed) -> SendResult:
         """Send a message whose group has failed, within what is left of its budget."""
         config, group = self.config, failed.group
         outgoing = prepare_single(
-            message,
+            failed.message,
             failed.msg_id,
             group.born_ms,
             max_bytes=config.max_message_bytes,

@@ -544,6 +544,44 @@ def test_an_answer_names_each_message_or_the_one_record_that_holds_them_all(ids,
     run(body)
 
 
+async def properties_changed_meanwhile(cluster, changed, count, *, fails):
+    """Change what messages hold once their sends have begun; return the endings and properties."""
+    own = {"a": "1"}
+    messages = [Message(TOPIC, b"x", properties=own) for _ in range(count)]
+    async with busy_producer(cluster) as producer:
+        if fails:
+            cluster.replicas[0].misbehave.append(fakes.not_leader)
+        sends = [asyncio.ensure_future(producer.send(message)) for message in messages]
+        await asyncio.sleep(0)
+        own["a"] = changed
+        await asyncio.wait(sends, timeout=4)
+        [one.cancel() for one in sends]
+        await asyncio.wait(sends)
+    stored = [one for queue in cluster.group.queues.values() for one in queue]
+    return sends, [parse_properties(one.properties).get("a") for one in stored]
+
+
+@pytest.mark.parametrize("changed", ["2", 2])
+@pytest.mark.parametrize(("count", "fails"), [(1, False), (1, True), (2, True)])
+def test_what_is_changed_once_a_send_has_begun_is_not_sent(changed, count, fails):
+    async def body(cluster):
+        sends, stored = await properties_changed_meanwhile(cluster, changed, count, fails=fails)
+        assert [one.cancelled() or one.exception() for one in sends] == [None] * count
+        assert stored == ["1"] * count
+
+    run(body)
+
+
+@pytest.mark.parametrize(("count", "fails"), [(1, False), (2, True)])
+def test_a_planted_change_once_a_send_has_begun_is_noticed(count, fails):
+    async def body(cluster):
+        _, stored = await properties_changed_meanwhile(cluster, "2", count, fails=fails)
+        assert stored == ["2"] * count
+
+    with planted(BY_TESTS["properties-as-they-are-later"]):
+        run(body)
+
+
 @pytest.mark.parametrize("name", ["auto_batch_messages_max", "auto_batch_bytes_max"])
 def test_limits_of_nothing_are_refused(name):
     with pytest.raises(ValueError, match=name):
