@@ -152,6 +152,15 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="moved-between-release-and-lock",
+        breaks="A reset of a queue that is being released, or locked, to be taken anew, is lost.",
+        source="RocketMQ MQClientInstance.resetOffset waits until what is consumed has ended.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment.change",
+            ("self._taking.update(mine)", "pass"),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

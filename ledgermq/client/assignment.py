@@ -122,9 +122,13 @@ class Assignment:
         lost = sorted(queue for queue, dropped in held.items() if dropped or queue not in mine)
         if not lost and held.keys() >= mine:
             return True
-        released = await asyncio.gather(*[self._give_away(self._held[one]) for one in lost])
-        added = sorted(mine - self._held.keys())
-        taken = await self._take_all(added)
+        self._taking.update(mine)  # From here on: they are to be released and locked at first.
+        try:
+            released = await asyncio.gather(*[self._give_away(self._held[one]) for one in lost])
+            added = sorted(mine - self._held.keys())
+            taken = await self._take_all(added)
+        finally:
+            self._taking.difference_update(mine)
         await self._flush()
         now = [queue for queue in self.queues if queue.topic == topic]
         _log.info(
