@@ -59,7 +59,7 @@ class ClientInstance:
         self.running = False
         self.stopping = Stopping()
         self._stop_lock = asyncio.Lock()
-        self._has_left = False
+        self._has_left = self._has_closed = False
         self._clock = clock
         address = config.source_address or find_local_address(config.namesrv_addrs)
         self.client_id = make_client_id(address, config.instance_name, config.process_id, clock)
@@ -109,8 +109,8 @@ class ClientInstance:
         self.background.every(self.config.route_poll_ms, self.routes.poll, "routes")
 
     def check_new(self) -> None:
-        """Raise ``RuntimeError`` if it was started before."""
-        if self._make_heartbeat is not None:
+        """Raise ``RuntimeError`` if it was started or stopped before."""
+        if self._make_heartbeat is not None or self._has_closed:
             raise RuntimeError("a client starts only once; make a new one")
 
     async def stop(self, *, consumer: bool, drained: Callable[[], bool]) -> None:
@@ -123,6 +123,7 @@ class ClientInstance:
         async with self._stop_lock:
             if self.running or self.stopping.begun:
                 await self._take_leave(consumer=consumer, drained=drained)
+            self._has_closed = True
             await self.client.close()
             for _ in range(ENDING_TURNS_MAX):
                 if drained():

@@ -166,3 +166,16 @@ def test_a_second_start_is_refused_and_changes_nothing():
             await consumer.wait_joined(0.01)
 
     run(body)
+
+
+def test_a_start_behind_a_stop_is_refused():
+    async def body(cluster):
+        consumer = PushConsumer(cluster.config(), take)
+        consumer.subscribe(TOPIC)
+        for client in (consumer, Producer(cluster.config())):
+            await client.stop()
+            with pytest.raises(RuntimeError, match="starts only once"):
+                await client.start()
+            await client.stop()
+
+    run(body)
