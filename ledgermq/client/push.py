@@ -107,10 +107,11 @@ class PushConsumer(GroupMember):
         of all queues together, and a second for the farewell. Calling it again is harmless.
         """
         if self._instance.running:
+            limit_ms = self.clock.monotonic_ms() + self.config.stop_timeout_ms
             await self.assignment.stop_pulling()
             await self.service.stop(self.config.stop_timeout_ms)
             await self._commit_last()
-            await self._direct.stop(self.config.stop_timeout_ms)
+            await self._direct.stop(max(0, limit_ms - self.clock.monotonic_ms()))
             if self.locks is not None:
                 await self._unlock_all(self.locks)
         await self._leave()

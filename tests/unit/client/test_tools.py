@@ -1,6 +1,8 @@
 """A consumer answers RocketMQ's tools: 220, 221, 307 and 309, as its broker passes them on."""
 
 import asyncio
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -472,6 +474,31 @@ def test_calls_for_tools_are_few_and_end_in_time(monkeypatch):
             gate.set()
             await asyncio.sleep(0)
             assert (await consume(cluster))[1]["consumeResult"] == "CR_SUCCESS"
+
+    run(body)
+
+
+def test_calls_for_tools_and_for_queues_have_one_time_to_end_at_a_stop():
+    async def body(cluster):
+        begun, gate = [], asyncio.Event()
+
+        async def listen(_messages, context):
+            begun.append(context)
+            await gate.wait()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        cluster.config = partial(cluster.config, stop_timeout_ms=600)
+        async with consumer_of(cluster, listen) as consumer:
+            await consumer.wait_joined(5)
+            await produce(cluster, 1)
+            asked = asyncio.ensure_future(consume(cluster))
+            await until(lambda: len(begun) == 2)
+            began_s = time.monotonic()
+            await consumer.stop()
+            assert time.monotonic() - began_s < 1.1
+            gate.set()
+            await asyncio.wait({asked})
+            asked.exception()
 
     run(body)
 
