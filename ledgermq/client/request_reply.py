@@ -83,6 +83,8 @@ class Requests:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
         self._greeted: dict[str, int] = {}
         """Connections over which brokers have got a heartbeat, by address."""
+        self._greetings: dict[str, asyncio.Task[None]] = {}
+        """Heartbeats under way, by address: one that is not answered is of all requests."""
         self.late = 0
         """Replies that nobody waited for any more."""
 
@@ -181,11 +183,16 @@ class Requests:
         unknown = [addr for addr in instance.heartbeat_addrs() if not self._is_greeted(addr)]
         if not unknown:
             return
-        greetings = [
-            instance.background.spawn(partial(self._greet_one, addr), f"greeting-{addr}")
-            for addr in unknown
-        ]
+        greetings = [self._greeting(addr) for addr in unknown]
         await asyncio.wait(greetings, timeout=GREETING_MS / 1000)
+
+    def _greeting(self, addr: str) -> asyncio.Task[None]:
+        """Return the task that greets a broker."""
+        task = self._greetings.get(addr)
+        if task is None or task.done():
+            work, name = partial(self._greet_one, addr), f"greeting-{addr}"
+            task = self._greetings[addr] = self._instance.background.spawn(work, name)
+        return task
 
     async def _greet_one(self, addr: str) -> None:
         await self._instance.heartbeat(addr)

@@ -317,3 +317,23 @@ def test_a_reply_goes_as_the_java_client_sends_it():
             assert ours[name] == recorded[name], name
 
     run(body)
+
+
+def test_a_broker_that_does_not_answer_is_greeted_once_for_all_requests():
+    async def body(cluster):
+        hung, greeted = cluster.brokers["group-1"][0].addr, []
+        async with Producer(cluster.config()) as producer:
+            greet = producer._instance.heartbeat
+
+            async def heartbeat(addr):
+                greeted.append(addr)
+                await (asyncio.Event().wait() if addr == hung else greet(addr))
+
+            producer._instance.heartbeat = heartbeat
+            asking = [producer.request(Message(TOPIC, b"x"), 200) for _ in range(20)]
+            endings = await asyncio.gather(*asking, return_exceptions=True)
+            assert {type(one) for one in endings} == {NoReply}
+            assert greeted.count(hung) <= 2  # The heartbeats of the client are one of them.
+            await producer._instance.background.stop()
+
+    run(body, groups=2)
