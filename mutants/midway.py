@@ -161,6 +161,15 @@ MIDWAY: Final = (
         ),
     ),
     Mutant(
+        name="slots-of-all-brokers",
+        breaks="Commits at a broker that stands still keep those at the others waiting.",
+        source="RocketMQ RemoteBrokerOffsetStore.persistAll goes on with the next one.",
+        plant=patch(
+            "ledgermq.client.assignment:Assignment._slot",
+            ("queue.broker_name", '"any"'),
+        ),
+    ),
+    Mutant(
         name="kept-by-a-seek",
         breaks="A queue that a seek keeps from its next member is kept until the next rebalance.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance drops it each time.",

@@ -25,7 +25,7 @@ from ledgermq.remoting.protocol.headers import Claim
 _log = logging.getLogger(__name__)
 
 QUERIES_AT_ONCE_MAX = 32
-"""Queues whose first offset is asked, or whose offset is committed, at the same time."""
+"""Queues of a broker whose offset is asked for, or committed, at the same time."""
 HAND_OVER_MS = 1_000
 """How long a member waits for those that hold its queues still: one that does not go on must not
 keep them."""
@@ -88,7 +88,8 @@ class Assignment:
         self._taking: set[MessageQueue] = set()
         self._fences: dict[MessageQueue, int] = {}
         """Where queues that were moved go on once they are taken anew."""
-        self._slots = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        """By broker name: one that stands still keeps nobody from asking the others."""
         self._periods = 0
         self._patient_until_ms = 0
         """Until when others are waited for that hold queues still."""
@@ -270,7 +271,7 @@ class Assignment:
         wait_ms, holder = HELD_AGAIN_MS, ""
         while True:
             is_late = self._is_given_up(holder)
-            async with self._slots:
+            async with self._slot(queue):
                 stored = await self._stored_offset(
                     queue, Claim.ANYWAY if is_late else Claim.IF_FREE
                 )
@@ -346,10 +347,13 @@ class Assignment:
     async def _end_claim(self, queue: MessageQueue) -> None:
         """Let go of a queue of which nothing was there to commit."""
         try:
-            async with self._slots:
+            async with self._slot(queue):
                 await self._host.claim(queue, Claim.NONE)
         except RemotingError as error:
             _log.info("queue=%s event=claim_not_ended error=%s", queue, error)
+
+    def _slot(self, queue: MessageQueue) -> asyncio.Semaphore:
+        return self._slots.setdefault(queue.broker_name, asyncio.Semaphore(QUERIES_AT_ONCE_MAX))
 
     async def _flush(self) -> None:
         if self._host.local is not None:
@@ -386,7 +390,7 @@ class Assignment:
 
         t_start_ns = host.clock.monotonic_ns()
         try:
-            async with self._slots:
+            async with self._slot(queue):
                 await host.leaders.call(queue, ask, slaves=True)
         except RemotingError as error:
             _log.info("queue=%s event=commit_failed offset=%d error=%s", queue, offset, error)

@@ -149,3 +149,30 @@ def test_where_a_tool_has_moved_a_queue_is_committed_as_it_is_given_away(is_trie
     assert told() == sent
     with planted(BY_TESTS["moved-as-it-is-given-away"]):
         assert told() == sent[:-1]
+
+
+async def commits_beside_a_broker_that_stands_still():
+    """Commit queues of a broker that does not answer, and one of another; return what is sent."""
+    host = Host()
+    assignment = Assignment(host, None)
+
+    async def call(queue, ask, *, slaves):
+        assert slaves
+        await (asyncio.Event().wait() if queue.broker_name == "a" else ask("addr"))
+
+    host.leaders = SimpleNamespace(call=call)
+    for queue in [*(MessageQueue("orders", "a", number) for number in range(40)), QUEUE]:
+        process_queue = ProcessQueue(queue, 7)
+        process_queue.begin()
+        assignment._held[queue] = Held(process_queue, SimpleNamespace(), SimpleNamespace())
+    committing = asyncio.ensure_future(assignment.commit_all())
+    await asyncio.sleep(0.05)
+    committing.cancel()
+    await asyncio.gather(committing, return_exceptions=True)
+    return host.sent
+
+
+def test_a_broker_that_stands_still_keeps_no_commit_from_the_others():
+    assert asyncio.run(commits_beside_a_broker_that_stands_still()) == [7]
+    with planted(BY_TESTS["slots-of-all-brokers"]):
+        assert asyncio.run(commits_beside_a_broker_that_stands_still()) == []
