@@ -48,10 +48,9 @@ SLICES: Final = (
             "broker.retention.compaction:Compactor.compact",
             ("            state_index = self._log.index_before(self._store.applied)\n", ""),
             (
-                "await node.trimmer.trim(plan, state_index, image)",
-                "await node.trimmer.trim(\n"
-                "                    plan, self._log.index_before(self._store.applied), image\n"
-                "                )",
+                "            is_synced = await",
+                "            state_index = self._log.index_before(self._store.applied)\n"
+                "            is_synced = await",
             ),
         ),
     ),
