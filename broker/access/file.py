@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.access.rules import NOBODY, Rules, read_rules
 from broker.limits import ACCESS_FILE_BYTES_MAX
+from ledgermq.runtime.disk import NO_FILES
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.regular import read_named
 from ledgermq.runtime.tasks import attempt
@@ -76,12 +77,16 @@ class AccessFile:
 
     def refresh(self) -> bool:
         """Read it again if it has changed; return whether other rules count now."""
-        stamp = self._stat()
+        stamp, known = self._stat(), self._problem
         if stamp == self._stamp:
             return False
         try:
             self.load()
         except FatalError as error:
+            if getattr(error.__cause__, "errno", None) in NO_FILES:
+                self._stamp = ()  # read it again though it stays as it is
+                if self._problem == known:
+                    return False
             _log.warning(
                 "event=access_not_read error=%r kept=%r", error.message, "the rules before"
             )

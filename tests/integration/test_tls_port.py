@@ -456,6 +456,30 @@ def test_files_are_read_anew_and_what_cannot_be_read_changes_nothing(
     assert server.context(101 + 2 * tls.LOOK_S) is not first
 
 
+def test_files_that_may_be_read_at_last_are_read(
+    certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = tmp_path / "certs"
+    shutil.copytree(certs, mine)
+    server = ServerTls(settings(mine))
+    server.load()
+    first = server.context(100)
+    key = mine / "ours/node.key"
+    key.write_bytes((certs / "ours/node.key").read_bytes())
+
+    def may_not(*_paths: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tls, "_check", may_not)
+        for look in (1, 2):
+            assert server.context(100 + look * tls.LOOK_S) is first
+    assert caplog.text.count("event=tls_not_read") == 1
+    found = server.context(100 + 3 * tls.LOOK_S)
+    assert found is not first
+    assert server.context(100 + 4 * tls.LOOK_S) is found, "nothing has changed"
+
+
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked(certs: Path, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 

@@ -104,6 +104,8 @@ class CredentialStore:
         self._name = name
         self._wall_ms = wall_ms
         self._stamps: tuple[tuple[int, int], ...] = ()
+        self._told = ""
+        """Why the files could not be read the last time, which is told once."""
         self._warned_ms = 0
         self.keys: tuple[bytes, ...] = ()
         """Shared keys; the first is the one to use."""
@@ -179,9 +181,14 @@ class CredentialStore:
         try:
             self.load()
         except FatalError as error:
-            # Half of a renewal, perhaps: the stamps differ again once it is whole.
-            _log.warning("event=credentials_not_read error=%r", error.message)
+            # Tried again though no stamp differs: rights may be given later, files be free again,
+            # or the time come from which a certificate is valid.
+            self._stamps = ()
+            if error.message != self._told:
+                self._told = error.message
+                _log.warning("event=credentials_not_read error=%r", error.message)
             return False
+        self._told = ""
         _log.info("event=credentials_read files=%s", ",".join(self.settings.paths))
         return True
 

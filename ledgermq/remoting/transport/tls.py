@@ -107,6 +107,8 @@ class ServerTls:
     def __init__(self, settings: ServerTlsSettings) -> None:
         self._settings = settings
         self._stamps: list[tuple[int, int]] = []
+        self._told = ""
+        """Why the files could not be read the last time, which is told once."""
         self._looked_s = 0.0
         self._context: ssl.SSLContext | None = None
 
@@ -151,9 +153,14 @@ class ServerTls:
             if self._stat() != self._stamps:
                 try:
                     self.load()
+                    self._told = ""
                     _log.info("event=tls_read file=%s", self._settings.tls_cert_path)
-                except FatalError as error:  # half of a renewal, perhaps
-                    _log.warning("event=tls_not_read error=%r", error.message)
+                except FatalError as error:
+                    # Half of a renewal, perhaps; or rights are given later, and no stamp differs.
+                    self._stamps = []
+                    if error.message != self._told:
+                        self._told = error.message
+                        _log.warning("event=tls_not_read error=%r", error.message)
         assert self._context is not None, "context before load"
         return self._context
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 
@@ -133,6 +134,24 @@ def test_a_file_that_may_be_read_at_last_is_read(path, monkeypatch):
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert file.refresh()
     assert set(file.rules.accounts) == {"staying"}
+
+
+def test_a_file_that_came_when_no_more_could_be_opened_is_read_later(path, monkeypatch, caplog):
+    """Whom it shuts out was let in for as long as nobody touched it again."""
+    file = read(path)
+    path.write_text(ONE)
+    with monkeypatch.context() as patched:
+        patched.setattr(AccessFile, "_read", _no_more_files)
+        assert not file.refresh()
+        assert not file.refresh()
+    assert caplog.text.count("event=access_not_read") == 1
+    assert file.refresh()
+    assert set(file.rules.accounts) == {"staying"}
+    assert not file.refresh(), "nothing has changed"
+
+
+def _no_more_files(_file) -> object:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 def _may_not(_file) -> object:

@@ -321,6 +321,24 @@ def test_a_renewal_that_is_half_done_takes_nothing_away(authority, caplog):
         assert found.tls_context(is_server=is_server)
 
 
+def test_a_certificate_that_is_not_valid_yet_is_used_once_it_is(authority, caplog):
+    """The clock of who made it was ahead of this one: it was not looked at again until it ended."""
+    authority.issue(node_identity("g", "n8"), "node-n8", days=5)
+    wall_ms = [SystemClock().wall_ms()]
+    found = CredentialStore(settings_of(authority, "node-n8"), "me", lambda: wall_ms[0])
+    found.load()
+    before = found.expires_ms
+    authority.issue(node_identity("g", "n8"), "node-n8", days=400, renew=True)
+    wall_ms[0] -= 86_400_000
+    assert not found.refresh()
+    assert not found.refresh()
+    assert caplog.text.count("event=credentials_not_read") == 1
+    wall_ms[0] += 86_400_000
+    assert found.refresh()
+    assert found.expires_ms > before
+    assert not found.refresh(), "nothing has changed"
+
+
 def test_a_renewed_certificate_is_read(authority, caplog):
     authority.issue(node_identity("g", "n5"), "node-n5", days=5)
     found = store(settings_of(authority, "node-n5"))
