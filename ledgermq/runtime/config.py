@@ -6,6 +6,7 @@ and refuses, by a `FatalError` that names file, line, key and value, what it doe
 Source of the file format: java.util.Properties.load.
 """
 
+import codecs
 import dataclasses
 import difflib
 import enum
@@ -69,7 +70,8 @@ def load_properties(path: str) -> Properties:
         raise FatalError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > FILE_BYTES_MAX:
         raise FatalError(f"{path}: larger than {FILE_BYTES_MAX} bytes, no configuration file")
-    return parse_properties_text(data.decode("utf-8", "surrogateescape"), path)
+    text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+    return parse_properties_text(text, path)
 
 
 def parse_properties_text(text: str, path: str = "") -> Properties:

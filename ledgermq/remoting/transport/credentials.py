@@ -9,6 +9,7 @@ Knows no protocol; what a signature or a handshake does with them is said there.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import logging
 import pathlib
@@ -249,6 +250,7 @@ def _parse_keys(settings: SecuritySettings) -> tuple[bytes, ...]:
         name = f"peerSharedKeyFile={settings.shared_key_file}"
         lines = (
             _read("peerSharedKeyFile", settings.shared_key_file)
+            .removeprefix(codecs.BOM_UTF8)
             .decode(errors="replace")
             .split("\n")
         )

@@ -307,6 +307,13 @@ def test_files_are_read_again_when_they_change_and_bad_ones_change_nothing(tmp_p
     assert found.trust.keys == found.keys
 
 
+def test_an_editor_s_mark_and_line_ends_are_no_part_of_a_key(tmp_path):
+    """A member whose file has them was told that its key is not that of the others."""
+    path = tmp_path / "key"
+    path.write_bytes(b"\xef\xbb\xbffirst key, long enough\r\n\r\n")
+    assert store(SecuritySettings(shared_key_file=str(path))).keys == (b"first key, long enough",)
+
+
 def test_a_renewal_that_is_half_done_takes_nothing_away(authority, caplog):
     authority.issue(node_identity("g", "n6"), "node-n6", days=400)
     found = CredentialStore(settings_of(authority, "node-n6"), "me", SystemClock().wall_ms)

@@ -54,6 +54,14 @@ def test_java_properties_are_read_as_java_reads_them():
     assert properties.place("absent") == "f.conf"
 
 
+def test_a_mark_of_the_encoding_at_the_beginning_is_no_part_of_the_file(tmp_path):
+    """Java's reader makes a key of it that RocketMQ overlooks, and of a comment behind it, too."""
+    for begin in (b"# comment\r\n", b""):
+        file = tmp_path / "broker.conf"
+        file.write_bytes(b"\xef\xbb\xbf" + begin + b"brokerName=a\r\n")
+        assert load_properties(str(file)) == {"brokerName": "a"}
+
+
 @given(st.text())
 def test_any_text_is_a_properties_file(text):
     for name, value in parse_properties_text(text).items():
