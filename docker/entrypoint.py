@@ -48,8 +48,13 @@ def settings(environment: dict[str, str], role: str) -> dict[str, str]:
 
 
 def write_config(path: Path, values: dict[str, str]) -> None:
-    """Write a properties file, one ``key=value`` a line."""
-    path.write_text("".join(f"{key}={value}\n" for key, value in sorted(values.items())))
+    """Write a properties file, one ``key=value`` a line, whatever a value holds."""
+    path.write_text("".join(f"{key}={_escape(value)}\n" for key, value in sorted(values.items())))
+
+
+def _escape(value: str) -> str:
+    """Return a value as a properties file spells it: a backslash and a line's end mean others."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def make_certificates(group: str, members: list[str]) -> None:
