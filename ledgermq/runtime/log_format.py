@@ -8,16 +8,21 @@ import logging
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 _FORMAT: Final = "%(asctime)s.%(msecs)03dZ %(levelname)s%(node)s %(name)s %(message)s"
 _NODE: Final = re.compile(r"(^| )node=")
 _TIME: Final = "%Y-%m-%dT%H:%M:%S"
+_TRACE: Final = " \n"
+"""How frames of a traceback, and what stands between two of them, begin."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 LINE_CHARACTERS_MAX: Final = 4_096
 """Longest text of a line; what is longer is cut."""
+TRACE_CHARACTERS_MAX: Final = 65_536
+"""Longest traceback; what is longer is cut."""
 LINES_PER_KIND: Final = 20
 """Lines of one kind (one text before its values are filled in) in `PERIOD_S`."""
 PERIOD_S: Final = 10.0
@@ -42,11 +47,26 @@ class KeyValueFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the line without its traceback: cut, and with no control character in it."""
-        text = record.message
-        if len(text) > LINE_CHARACTERS_MAX:
-            text = f"{text[:LINE_CHARACTERS_MAX]}... ({len(text)} characters)"
-        record.message = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+        record.message = _one_line(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 - logging's name and type
+        """Return a traceback; the text of an error, which may quote a request, is one line of it.
+
+        Else whoever has a request fail could write any lines, of any length.
+        """
+        parts = traceback.format_exception(*ei)
+        lines = [
+            part.removesuffix("\n") if part[:1] in _TRACE else _one_line(part.removesuffix("\n"))
+            for part in parts
+        ]
+        return "\n".join(lines)[:TRACE_CHARACTERS_MAX]
+
+
+def _one_line(text: str) -> str:
+    if len(text) > LINE_CHARACTERS_MAX:
+        text = f"{text[:LINE_CHARACTERS_MAX]}... ({len(text)} characters)"
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class Throttle(logging.Filter):

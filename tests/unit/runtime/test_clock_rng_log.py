@@ -1,6 +1,7 @@
 """Clocks, randomness, errors and log lines."""
 
 import logging
+import sys
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from ledgermq.runtime.log_format import (
     LINE_CHARACTERS_MAX,
     LINES_PER_KIND,
     PERIOD_S,
+    TRACE_CHARACTERS_MAX,
     KeyValueFormatter,
     Throttle,
     configure_logging,
@@ -96,6 +98,32 @@ def test_what_a_client_sends_ends_no_line_and_fills_none():
     assert r"a\x0aevent=fatal\x1b[2J\x2028" in line
     long = KeyValueFormatter().format(log_record("event=bad topic=%s", "y" * 100_000))
     assert len(long) < LINE_CHARACTERS_MAX + 200
+
+
+def raised(error: Exception) -> str:
+    """Return what is logged of an error that was raised."""
+    record = log_record("event=uncaught")
+    try:
+        try:
+            {}["first"]
+        except KeyError as cause:
+            raise error from cause
+    except Exception:  # noqa: BLE001 - whatever it is
+        record.exc_info = sys.exc_info()
+    return KeyValueFormatter("n0").format(record)
+
+
+def test_the_text_of_an_error_is_one_line_of_its_trace():
+    forged = "1970-01-01T00:00:00.005Z CRITICAL broker event=fatal"
+    lines = raised(ValueError(f"no topic a\n{forged}")).split("\n")
+    assert lines.count("Traceback (most recent call last):") == 2
+    assert "KeyError: 'first'" in lines
+    assert lines[-1] == rf"ValueError: no topic a\x0a{forged}"
+    assert not any(line.startswith(forged) for line in lines)
+    assert len(raised(ValueError("y" * 1_000_000))) < 2 * LINE_CHARACTERS_MAX
+    group = raised(ExceptionGroup("z" * 1_000_000, [ValueError(f"a\n{forged}")]))
+    assert len(group) <= TRACE_CHARACTERS_MAX + 200
+    assert not any(line.startswith(forged) for line in group.split("\n"))
 
 
 def test_a_kind_of_line_is_written_so_often_and_then_counted():
