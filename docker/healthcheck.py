@@ -1,7 +1,8 @@
 """Container health: asks the server of this container one question; exit 0 if all is well.
 
 A broker is asked for its Raft status (code 29001) and is healthy once it knows a leader; a name
-server is asked for the cluster (code 106). Only the standard library, so that it starts in 50 ms.
+server is asked for the cluster (code 106). Where nobody is served without TLS, it is asked with it.
+Only the standard library, so that it starts in 50 ms.
 Usage: healthcheck.py broker|namesrv.
 """
 
@@ -16,7 +17,26 @@ import sys
 CODES = {"broker": 29001, "namesrv": 106}
 PORTS = {"broker": "10911", "namesrv": "9876"}
 PORT_VARIABLE = "LEDGERMQ_listenPort"
+TLS = "LEDGERMQ_tls.server."
+"""How the variables of TLS begin."""
 TIMEOUT_SECONDS = 2.0
+
+
+def secured(connection: socket.socket) -> socket.socket:
+    """Return the connection, with TLS if the server takes no other.
+
+    It asks itself, so any certificate will do; where one is asked for, the server's own is shown.
+    """
+    if os.environ.get(f"{TLS}mode", "").lower() != "enforcing":
+        return connection
+    import ssl  # noqa: PLC0415  # it takes as long as all the rest
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if os.environ.get(f"{TLS}need.client.auth", "none").lower() != "none":
+        context.load_cert_chain(os.environ[f"{TLS}certPath"], os.environ[f"{TLS}keyPath"])
+    return context.wrap_socket(connection)
 
 
 def ask(host: str, port: int, code: int) -> tuple[dict[str, object], bytes]:
@@ -24,7 +44,8 @@ def ask(host: str, port: int, code: int) -> tuple[dict[str, object], bytes]:
     header = json.dumps(
         {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 407}
     ).encode()
-    with socket.create_connection((host, port), timeout=TIMEOUT_SECONDS) as connection:
+    plain = socket.create_connection((host, port), timeout=TIMEOUT_SECONDS)
+    with plain, secured(plain) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         with connection.makefile("rb") as stream:
             (total,) = struct.unpack(">I", stream.read(4))

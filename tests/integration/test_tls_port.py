@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import itertools
 import os
+import pathlib
 import random
 import selectors
 import shutil
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from ledgermq.remoting.transport.dispatch import Handler
 
 CODE = 29_999
+HEALTH = pathlib.Path(__file__).parents[2] / "docker" / "healthcheck.py"
 
 
 @pytest.fixture(scope="module")
@@ -454,6 +457,31 @@ def test_files_are_read_anew_and_what_cannot_be_read_changes_nothing(
     (mine / "ours/node.crt").write_bytes((certs / "ours/node.crt").read_bytes())
     assert server.context(101 + tls.LOOK_S) is first, "looked at too often"
     assert server.context(101 + 2 * tls.LOOK_S) is not first
+
+
+@pytest.mark.parametrize("auth", ClientAuth)
+@pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCING])
+def test_a_container_s_health_is_asked_for_with_tls_where_nothing_else_is_served(
+    certs: Path, monkeypatch: pytest.MonkeyPatch, mode: TlsMode, auth: ClientAuth
+) -> None:
+    found = replace(settings(certs, mode), tls_client_auth=auth)
+    for name, value in {
+        "mode": mode, "need.client.auth": auth,
+        "certPath": found.tls_cert_path, "keyPath": found.tls_key_path,
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"LEDGERMQ_tls.server.{name}", value)
+    spec = importlib.util.spec_from_file_location("healthcheck", HEALTH)
+    assert spec is not None
+    assert spec.loader is not None
+    health = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(health)
+
+    async def test() -> None:
+        async with served(found) as (_, port):
+            head, _ = await asyncio.to_thread(health.ask, "127.0.0.1", port, CODE)
+        assert head["code"] == 0
+
+    run_bounded(test())
 
 
 def test_files_that_may_be_read_at_last_are_read(
