@@ -68,7 +68,8 @@ stop_engine() {
     local pid
     pid=$(cat "$state/pid")
     rm -f "$state/pid"
-    if kill -0 "$pid" 2>/dev/null; then
+    # Where that one ended by itself, its number may be another process's by now.
+    if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]; then
         say "stopping dockerd, process $pid"
         kill -TERM "$pid"
         for _ in $(seq 60); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.5; done

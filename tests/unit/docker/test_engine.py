@@ -86,6 +86,21 @@ def test_ctrl_c_leaves_no_engine_behind(tmp_path: Path) -> None:
     assert not machine.answers
 
 
+def test_a_process_that_has_the_number_of_an_engine_that_is_gone_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    (tmp_path / "state").mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            (tmp_path / "state" / "pid").write_text(f"{other.pid}\n")
+            assert machine.engine("stop").returncode == 0
+            assert other.poll() is None
+        finally:
+            other.kill()
+    assert not (tmp_path / "state" / "pid").exists()
+
+
 def test_without_root_nothing_is_started_and_the_reason_is_said(tmp_path: Path) -> None:
     machine = Machine(tmp_path, root=False)
     done = machine.engine("run", "true")
