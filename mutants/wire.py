@@ -183,6 +183,15 @@ WIRE: Final = (
         ),
     ),
     Mutant(
+        name="bodies-under-way-not-bounded",
+        breaks="Requests that wait for something hold as many bodies as anybody sends.",
+        source="256 requests of a connection, 16 MiB each, whose handlers read no body.",
+        plant=patch(
+            "ledgermq.remoting.transport.dispatch:RequestDispatcher._may_begin",
+            ("if not size:", "if size >= 0:"),
+        ),
+    ),
+    Mutant(
         name="flood-in-one-turn",
         breaks="All frames of a read are handled in one turn of the loop.",
         source="Fair shares: no connection has the loop for itself.",

@@ -241,6 +241,45 @@ def test_requests_in_progress_are_bounded_for_each_connection():
     run(test, requests_in_progress_max=2)
 
 
+async def bodies_are_bounded(w: World) -> bool:
+    """Tell whether an address has a share of what all bodies under way may be, and no more."""
+    body = bytes(30_000)
+    other = RemotingClient(source_address="127.0.0.2")
+    under_way = [asyncio.ensure_future(w.ask(LATER, body=body)) for _ in range(2)]
+    await until(lambda: w.server.body_bytes == 2 * len(body))
+    more = asyncio.ensure_future(w.ask(LATER, body=body))
+    done, _ = await asyncio.wait([more], timeout=0.3)
+    under_way += [
+        asyncio.ensure_future(w.ask(LATER)),
+        asyncio.ensure_future(other.request(w.addr, RemotingCommand(LATER, body=body), 3_000)),
+    ]
+    await until(lambda: len(w.server.connections) == 2)
+    assert (await w.ask(ECHO, body=body)).code == 0, "what is answered at once holds nothing"
+    w.service.release.set()
+    assert [(await task).code for task in under_way] == [0] * 4
+    refused = await more
+    await until(lambda: not w.server.body_bytes)
+    await other.close()
+    return bool(done) and refused.code == ResponseCode.SYSTEM_BUSY
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_bodies_of_requests_under_way_are_bounded(is_planted, monkeypatch):
+    """256 requests of a connection that wait for something held 4 GiB of bodies nobody reads."""
+    monkeypatch.setattr("ledgermq.remoting.transport.dispatch.BODIES_BYTES_MAX", 400_000)
+    bug = (
+        planted(BY_TESTS["bodies-under-way-not-bounded"])
+        if is_planted
+        else contextlib.nullcontext()
+    )
+
+    async def test(w: World) -> None:
+        with bug:
+            assert await bodies_are_bounded(w) is not is_planted
+
+    run(test)
+
+
 def test_a_client_that_does_not_read_its_answers_is_not_read_either():
     async def test(w: World) -> None:
         request = b"".join(encode_command(RemotingCommand(ECHO, body=bytes(60_000))))

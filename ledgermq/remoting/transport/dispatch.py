@@ -42,6 +42,7 @@ from ledgermq.remoting.protocol.frame import Frame
 from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.protocol.limits import HEADER_BYTES_MAX
 from ledgermq.remoting.transport.connection import Connection, HotHandler
+from ledgermq.remoting.transport.limits import BODIES_BYTES_MAX
 from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.remoting.transport.turns import Turns
 from ledgermq.runtime.clock import Clock
@@ -56,6 +57,8 @@ Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 BUSY_REMARK: Final = "[OVERLOAD]system busy, start flow control for a while"
 REASON_CHARACTERS_MAX: Final = 1_000
 """So much of an error's text goes into an answer and into the log; it may quote the request."""
+SHARE: Final = 4
+"""An address may have this part of what is free, so that something is left for those that come."""
 _MESSAGES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
@@ -79,6 +82,9 @@ class RequestDispatcher:
         self._left: dict[asyncio.Task[None], str] = {}
         """Requests under way whose connections are gone, with the address that they came from."""
         self._left_of: Counter[str] = Counter()
+        self.body_bytes = 0
+        """Bytes of the bodies of requests under way."""
+        self._body_bytes_of: Counter[str] = Counter()
         self.hot: dict[bytes, HotHandler] = {}
         for code, handler in hot.items():
             for key in hot_keys(code):
@@ -172,14 +178,33 @@ class RequestDispatcher:
             return
         if result is None or isinstance(result, RemotingCommand):
             _answer(connection, command, result)
-        elif self._under_way(connection) >= self._requests_in_progress_max:
+        elif not self._may_begin(connection, len(command.body)):
             _discard(result)
             busy = make_response(command, ResponseCode.SYSTEM_BUSY, BUSY_REMARK)
             _answer(connection, command, busy)
         else:
             task = asyncio.ensure_future(self._answer_later(connection, command, result))
             connection.tasks[task] = None
-            task.add_done_callback(partial(self._on_done, connection))
+            self._count_body(connection, len(command.body))
+            task.add_done_callback(partial(self._on_done, connection, len(command.body)))
+
+    def _may_begin(self, connection: Connection, size: int) -> bool:
+        """Tell whether one more request, with a body of ``size`` bytes, may be under way."""
+        if self._under_way(connection) >= self._requests_in_progress_max:
+            return False
+        if not size:
+            return True
+        theirs = self._body_bytes_of[party_of(connection.remote[0])]
+        return theirs + size <= (BODIES_BYTES_MAX - self.body_bytes - size) // SHARE
+
+    def _count_body(self, connection: Connection, size: int) -> None:
+        if not size:
+            return
+        address = party_of(connection.remote[0])
+        self.body_bytes += size
+        self._body_bytes_of[address] += size
+        if not self._body_bytes_of[address]:
+            del self._body_bytes_of[address]
 
     def _under_way(self, connection: Connection) -> int:
         """Count the requests of a connection, with those that others of its address left behind.
@@ -189,7 +214,8 @@ class RequestDispatcher:
         left = self._left_of[party_of(connection.remote[0])] if self._left else 0
         return len(connection.tasks) + left
 
-    def _on_done(self, connection: Connection, task: asyncio.Task[None]) -> None:
+    def _on_done(self, connection: Connection, size: int, task: asyncio.Task[None]) -> None:
+        self._count_body(connection, -size)
         address = self._left.pop(task, None)
         if address is None:
             del connection.tasks[task]

@@ -69,6 +69,10 @@ REQUESTS_IN_PROGRESS_MAX: Final = Limit(
     Scope.CONNECTION,
     "2, and nothing is done",
 )
+BODIES_BYTES_MAX: Final = Limit(
+    256 * 1024 * 1024, "bodies of requests under way", Unit.BYTES, Scope.PROCESS,
+    "2, and nothing is done; an address gets a quarter of what is free",
+)  # fmt: skip
 
 LIMITS: Final = (
     FRAME_BYTES_MAX,
@@ -86,4 +90,5 @@ LIMITS: Final = (
     UNSENT_BYTES_MAX,
     SENDING_BYTES_MAX,
     REQUESTS_IN_PROGRESS_MAX,
+    BODIES_BYTES_MAX,
 )
