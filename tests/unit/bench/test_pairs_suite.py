@@ -1,7 +1,9 @@
 """``ledgermq bench --pairs``: parts, and what they make of what they saw."""
 
+import asyncio
 import importlib
 import json
+import time
 from struct import pack
 
 import pytest
@@ -10,7 +12,7 @@ from bench import pairs_suite
 from bench.__main__ import JAVA_ROWS
 from bench.__main__ import main as bench_main
 from bench.catch_up import p99_ms
-from bench.failover import Told, summarize
+from bench.failover import Told, kill_leaders, summarize
 from bench.slave_lag import LogEnd, lags_ms
 from bench.steady import Sent
 
@@ -55,6 +57,34 @@ def test_a_lag_is_from_the_acknowledgement_to_the_first_look_that_finds_the_reco
     assert [end.when_had(at) for at in (0, 8, 16, 24)] == [2_000_000, 5_000_000, 5_000_000, None]
     sent = [Sent(0, 3_000_000, 0), Sent(0, 3_000_000, 8), Sent(0, 100, 8), Sent(0, 9, 24)]
     assert lags_ms(sent, end, 1_000) == ([0.0, 2.0], 1)
+
+
+class SlowToEnd:
+    """A cluster whose broker takes a while to end; sends wait for that, as this process does."""
+
+    def leader(self):
+        return 0
+
+    def kill(self, _node):
+        time.sleep(0.05)
+
+    def restart(self, _node):
+        pass
+
+
+class AtOnce:
+    async def send(self, _producer):
+        return True
+
+
+def test_a_switch_is_timed_from_the_signal_on(monkeypatch):
+    monkeypatch.setattr("bench.failover.PAUSE_S", 0)
+
+    async def recovered(_cluster):
+        pass
+
+    (took_s,) = asyncio.run(kill_leaders(SlowToEnd(), (None, AtOnce()), (1, 0), recovered))
+    assert took_s >= 0.05
 
 
 def test_sends_are_judged_by_what_they_were_told():
