@@ -1,12 +1,13 @@
 """Container entry: turns environment variables into a configuration file, becomes the server.
 
 Every variable ``LEDGERMQ_<key>`` is the RocketMQ setting ``<key>`` (``LEDGERMQ_dLegerSelfId=n0``
-gives the line ``dLegerSelfId=n0``). ``brokerIP1`` defaults to the address of this container,
-``storePathRootDir`` to the volume, ``bindAddress`` of a name server to all addresses. Knows nothing
-of the packages of LedgerMQ; arguments: ``broker``, ``namesrv``, ``mutant NAME`` (a broker with a
-planted bug, for the chaos suite), ``certificates GROUP ID...`` (makes a CA and a certificate for
-each member, once, in directories below `CERTIFICATES`), ``key`` (makes a shared key, once), or any
-other command, which is run as it is. A server waits for its certificate or key.
+gives the line ``dLegerSelfId=n0``), but for those of the commands that are run beside it.
+``brokerIP1`` defaults to the address of this container, ``storePathRootDir`` to the volume,
+``bindAddress`` of a name server to all addresses. Knows nothing of the packages of LedgerMQ;
+arguments: ``broker``, ``namesrv``, ``mutant NAME`` (a broker with a planted bug, for the chaos
+suite), ``certificates GROUP ID...`` (makes a CA and a certificate for each member, once, in
+directories below `CERTIFICATES`), ``key`` (makes a shared key, once), or any other command, which
+is run as it is. A server waits for its certificate or key.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from pathlib import Path
 from typing import NoReturn
 
 PREFIX = "LEDGERMQ_"
+OF_COMMANDS = frozenset(
+    {"ACCESS_KEY", "SECRET_KEY", "TLS_CA", "TLS_CERT", "TLS_KEY", "CERT", "KEY", "KEY_FILE",
+     "BROKER_CONF", "TRACE"}
+)  # fmt: skip
+"""What ``ledgermq`` reads in this container; no settings of a server."""
 ROOT = Path("/var/lib/ledgermq")
 CERTIFICATES = Path("/var/lib/ledgermq-certs")
 CERTIFICATE_WAIT_S = 60
@@ -38,7 +44,8 @@ def own_address() -> str:
 
 def settings(environment: dict[str, str], role: str) -> dict[str, str]:
     """Return the settings of ``role`` as the environment and the defaults give them."""
-    found = {k.removeprefix(PREFIX): v for k, v in environment.items() if k.startswith(PREFIX)}
+    named = {k.removeprefix(PREFIX): v for k, v in environment.items() if k.startswith(PREFIX)}
+    found = {key: value for key, value in named.items() if key not in OF_COMMANDS}
     if role == "broker":
         found.setdefault("brokerIP1", own_address())
         found.setdefault("storePathRootDir", str(ROOT / "store"))

@@ -1,19 +1,40 @@
 """``docker/entrypoint.py``: what the environment says is what the server reads."""
 
 import importlib.util
+import re
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from ledgermq.runtime.config import load_properties
 
 SCRIPT = Path(__file__).parents[3] / "docker" / "entrypoint.py"
 
 
-def test_a_value_arrives_as_it_is_and_is_no_other_setting(tmp_path):
+@pytest.fixture
+def entrypoint() -> ModuleType:
     spec = importlib.util.spec_from_file_location("entrypoint", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
-    entrypoint = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(entrypoint)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_what_commands_in_the_container_read_is_no_setting_of_its_server(entrypoint):
+    """A broker did not start: TLS_CA is no such key."""
+    names = {
+        name
+        for path in (SCRIPT.parents[1] / "cli").rglob("*.py")
+        for name in re.findall(r"\bLEDGERMQ_([A-Z]+(?:_[A-Z]+)*)\b", path.read_text())
+    } | {"TLS_CA", "TLS_CERT", "TLS_KEY"}
+    assert len(names) > 7
+    given = {f"LEDGERMQ_{name}": "x" for name in names} | {"LEDGERMQ_listenPort": "1"}
+    assert entrypoint.settings(given, "namesrv") == {"listenPort": "1", "bindAddress": "0.0.0.0"}
+
+
+def test_a_value_arrives_as_it_is_and_is_no_other_setting(entrypoint, tmp_path):
     given = {
         "LEDGERMQ_peerSharedKey": "a key that ends with one\\",
         "LEDGERMQ_regionId": "C:\\x\\u0041=#!",
