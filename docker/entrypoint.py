@@ -67,17 +67,24 @@ def _escape(value: str) -> str:
 def make_certificates(group: str, members: list[str]) -> None:
     """Make what is missing: a CA, and a key and a certificate for each member."""
     authority = CERTIFICATES / "ca"
-    if not (authority / "ca.key").exists():
+    if not list(authority.glob("*.crt")):
+        begin_anew(authority / "ca")
         call("certs", "init", str(authority))
     for member in members:
         made = authority / f"node-{group}-{member}"
-        if not made.with_suffix(".key").exists():
+        if not made.with_suffix(".crt").exists():
+            begin_anew(made)
             call("certs", "node", str(authority), "--group", group, "--id", member)
         sources = (made.with_suffix(".crt"), made.with_suffix(".key"), authority / "ca.crt")
         for source, name in zip(sources, OWN_FILES, strict=True):
             part = CERTIFICATES / member / f"{name}.part"
             shutil.copy(source, part)
             part.replace(CERTIFICATES / member / name)
+
+
+def begin_anew(made: Path) -> None:
+    """Remove a key that was written before its certificate, which then was not."""
+    made.with_suffix(".key").unlink(missing_ok=True)
 
 
 def call(*arguments: str) -> None:

@@ -7,6 +7,9 @@ from types import ModuleType
 
 import pytest
 
+from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
+from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.config import load_properties
 
 SCRIPT = Path(__file__).parents[3] / "docker" / "entrypoint.py"
@@ -45,3 +48,25 @@ def test_a_value_arrives_as_it_is_and_is_no_other_setting(entrypoint, tmp_path):
     entrypoint.write_config(config, entrypoint.settings({**given, "PATH": "/bin"}, "namesrv"))
     expected = {name.removeprefix("LEDGERMQ_"): value for name, value in given.items()}
     assert load_properties(str(config)) == {**expected, "bindAddress": "0.0.0.0"}
+
+
+def test_certificates_are_made_where_that_was_broken_off_between_two_files(
+    entrypoint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(entrypoint, "CERTIFICATES", tmp_path)
+    for name in ("ca", "n0"):
+        (tmp_path / name).mkdir()
+    for key in ("ca/ca.key", "ca/node-G-n0.key"):
+        (tmp_path / key).write_text("of no certificate")
+    entrypoint.make_certificates("G", ["n0"])
+    own = SecuritySettings(
+        cert_path=str(tmp_path / "n0/node.crt"),
+        key_path=str(tmp_path / "n0/node.key"),
+        ca_path=str(tmp_path / "n0/ca.crt"),
+    )
+    found = CredentialStore(own, "n0", SystemClock().wall_ms)
+    found.load()
+    assert found.identity == node_identity("G", "n0")
+    before = (tmp_path / "n0/node.key").read_bytes()
+    entrypoint.make_certificates("G", ["n0"])
+    assert (tmp_path / "n0/node.key").read_bytes() == before
