@@ -28,7 +28,7 @@ from ledgermq.remoting.protocol.headers import (
     RouteHeader,
     decode_header,
 )
-from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX
+from ledgermq.remoting.protocol.limits import SETTINGS_BYTES_MAX
 from ledgermq.remoting.transport.requests import Permission, Requests, ServedBy, serves
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.settings import refused_change, shown_settings
@@ -314,12 +314,12 @@ class Processor:
     @serves(
         RequestCode.UPDATE_NAMESRV_CONFIG,
         what="change of settings",
-        limits=(BODY_BYTES_MAX,),
+        limits=(SETTINGS_BYTES_MAX,),
         served_by=ServedBy.NOBODY,
     )
     def change_settings(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """318. Refused, as a broker's 25."""
-        if len(command.body) > BODY_BYTES_MAX:
+        if len(command.body) > SETTINGS_BYTES_MAX:
             return make_response(command, ResponseCode.SYSTEM_ERROR, "too large a body")
         is_known, remark = refused_change(self._config, bytes(command.body))
         code = ResponseCode.NO_PERMISSION if is_known else ResponseCode.SYSTEM_ERROR

@@ -15,7 +15,7 @@ from broker.delays.service import SCHEDULE_TOPIC
 from ledgermq.remoting.protocol.bodies import DataVersion, KvTable, encode_body
 from ledgermq.remoting.protocol.codes import VERSION, VERSION_NAME, RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
-from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX
+from ledgermq.remoting.protocol.limits import SETTINGS_BYTES_MAX
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.runtime.settings import refused_change, shown_settings
 
@@ -111,12 +111,12 @@ class RuntimeProcessor:
     @serves(
         RequestCode.UPDATE_BROKER_CONFIG,
         what="change of settings",
-        limits=(BODY_BYTES_MAX,),
+        limits=(SETTINGS_BYTES_MAX,),
         served_by=ServedBy.NOBODY,
     )
     def handle_update(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Refuse UPDATE_BROKER_CONFIG (25)."""
-        if len(request.body) > BODY_BYTES_MAX:
+        if len(request.body) > SETTINGS_BYTES_MAX:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "too large a body")
         is_known, remark = refused_change(self._config, bytes(request.body))
         code = ResponseCode.NO_PERMISSION if is_known else ResponseCode.SYSTEM_ERROR

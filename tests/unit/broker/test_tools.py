@@ -441,6 +441,8 @@ def test_no_setting_is_changed_and_no_key_is_shown(bench: Bench) -> None:
     assert change(b"flushDelayOffsetInterval=5000\n")[0] == 16, "RocketMQ's"
     assert change(b"noSuchKey=1\n") == (1, "no such setting: noSuchKey")
     assert change(b"")[0] == 1
+    lines = b"deleteWhen=05\n" * 600
+    assert change(lines) == (1, "too large a body"), "a line costs 5 us of the loop"
     shown = bench.runtime.handle_config(None, request(26)).body
     assert b"k" * 40 not in shown
     with planted(BY_TESTS["shared-key-shown"]):

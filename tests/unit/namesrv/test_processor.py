@@ -572,4 +572,6 @@ def test_settings_are_told_and_none_is_changed():
     assert server.ask(318, b"noSuchKey=1\n").remark == "no such setting: noSuchKey"
     assert server.ask(318).code == 1
     assert server.ask(318, b"a" * (BODY_BYTES_MAX + 1)).code == 1
+    long = server.ask(318, b"clusterTest=true\n" * 500)
+    assert (long.code, long.remark) == (1, "too large a body"), "a line costs 5 us of the loop"
     assert b"listenPort=1234\n" in server.ask(319).body
