@@ -25,7 +25,8 @@ TIMEOUT_SECONDS = 2.0
 def secured(connection: socket.socket) -> socket.socket:
     """Return the connection, with TLS if the server takes no other.
 
-    It asks itself, so any certificate will do; where one is asked for, the server's own is shown.
+    It asks itself, so any certificate will do. The server's own is shown where there must be one:
+    where there may be, one from another CA than that of clients would be refused.
     """
     if os.environ.get(f"{TLS}mode", "").lower() != "enforcing":
         return connection
@@ -34,7 +35,7 @@ def secured(connection: socket.socket) -> socket.socket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    if os.environ.get(f"{TLS}need.client.auth", "none").lower() != "none":
+    if os.environ.get(f"{TLS}need.client.auth", "").lower() == "require":
         context.load_cert_chain(os.environ[f"{TLS}certPath"], os.environ[f"{TLS}keyPath"])
     return context.wrap_socket(connection)
 

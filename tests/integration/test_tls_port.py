@@ -459,12 +459,18 @@ def test_files_are_read_anew_and_what_cannot_be_read_changes_nothing(
     assert server.context(101 + 2 * tls.LOOK_S) is not first
 
 
-@pytest.mark.parametrize("auth", ClientAuth)
-@pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCING])
+@pytest.mark.parametrize(
+    ("mode", "auth", "ca"),
+    [
+        *((mode, auth, "ours") for mode in list(TlsMode)[1:] for auth in ClientAuth),
+        (TlsMode.ENFORCING, ClientAuth.OPTIONAL, "others"),  # clients have a CA of their own
+    ],
+)
 def test_a_container_s_health_is_asked_for_with_tls_where_nothing_else_is_served(
-    certs: Path, monkeypatch: pytest.MonkeyPatch, mode: TlsMode, auth: ClientAuth
+    certs: Path, monkeypatch: pytest.MonkeyPatch, mode: TlsMode, auth: ClientAuth, ca: str
 ) -> None:
-    found = replace(settings(certs, mode), tls_client_auth=auth)
+    trusted = str(certs / ca / "ca.crt")
+    found = replace(settings(certs, mode), tls_client_auth=auth, tls_trust_path=trusted)
     for name, value in {
         "mode": mode, "need.client.auth": auth,
         "certPath": found.tls_cert_path, "keyPath": found.tls_key_path,
