@@ -8,8 +8,8 @@ behind them everything is zero, in both files, so that nothing that was cut can 
 Source: DLedgerMmapFileStore; the format in `dledger.codec`.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -90,6 +90,8 @@ class LogStore:
         """What was written last, in memory."""
         self._ends: dict[LogIndex, int] = {}
         """Where the last entries of the spans end that were written last: commits stand there."""
+        self._dropped: deque[tuple[Segments, Dropped]] = deque()
+        """Files that trims have let go of and that are still there, in the order of removal."""
         self.before_cut: Callable[[LogIndex], None] = _nothing
         """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
         self.on_synced: Callable[[LogIndex], None] = _nothing
@@ -241,10 +243,11 @@ class LogStore:
         return segment_heads(self._data, self.first_index, limit_index, self.entry)
 
     def trim(self, plan: TrimPlan) -> list[Callable[[], None]]:
-        """Begin the log at ``plan.first_index``; return what removes the files, in any thread.
+        """Begin the log at ``plan.first_index``; return what removes the files, in one thread.
 
-        It is done in this order, each for a few files. The snapshot that stands for what goes must
-        be on disk. Views that are held stay readable.
+        Each step removes a few, the oldest first, whichever trim let go of them: a crash leaves no
+        gap. The snapshot that stands for what goes must be on disk. Views that are held stay
+        readable.
         """
         assert self.first_index < plan.first_index <= self.last_index, (plan, self.last_index)
         self.snapshots.put_in_force(plan.first_index - 1)
@@ -254,25 +257,29 @@ class LogStore:
         self.base_term = plan.base_term
         self.corruption.forget_below(plan.first_index)
         # Those of the index last: without its unit the last entry counts still.
-        *before, last = data.parts(REMOVED_AT_ONCE) or [data]
-        return [
-            *(partial(self._remove, part) for part in before),
-            partial(self._remove, last, index),
-        ]
+        parts = [(self._data, part) for part in data.parts(REMOVED_AT_ONCE)]
+        parts += [(self._index, part) for part in index.parts(REMOVED_AT_ONCE)]
+        self._dropped += parts
+        return [self._remove_next] * max(1, len(parts))
 
-    def _remove(self, data: Dropped, index: Dropped | None = None) -> None:
+    def _remove_next(self) -> None:
+        if not self._dropped:
+            return
+        row, part = self._dropped[0]
         try:
-            self._data.remove(data)
-            if index is not None:
-                self._index.remove(index)
+            row.remove(part)
         except OSError as error:
             raise _failed("remove segments", error) from error
+        self._dropped.popleft()
 
     def stage(self, work: StageWork) -> Staged:
         """Keep a chunk of a snapshot aside; with its last one let it count. Not in the loop.
 
-        After that the log is void: `restart` must follow. Errors: `FatalError`.
+        It runs in the thread that removes files. After that the log is void: `restart` must
+        follow. Errors: `FatalError`.
         """
+        while work.install and self._dropped:
+            self._remove_next()  # what began behind the snapshot would not follow on them
         try:
             if work.install:
                 self.before_cut(work.id.last_index)
@@ -321,6 +328,9 @@ class LogStore:
 
     def close(self) -> None:
         """Close all files; views that are still held stay readable."""
+        for _, part in self._dropped:
+            for file in part.files:
+                file.close()
         self._data.close()
         self._index.close()
         self.snapshots.close()
