@@ -119,7 +119,9 @@ class OtherGroupsProcessor:
                 return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
         copied: list[tuple[str, int]] = []
         drops = self._tables.offsets.drops
-        answer = await self._walks.answer(request, self._copied(header, copied), lambda _: b"")
+        answer = await self._walks.answer(
+            request, self._copied(header, copied, drops), lambda _: b""
+        )
         if answer.code != ResponseCode.SUCCESS:
             return answer
         if copied and copied[-1][1] < 0:
@@ -139,15 +141,15 @@ class OtherGroupsProcessor:
                 yield (queue_id, offset) if known and offset is not None else None
 
     def _copied(
-        self, header: CloneOffsetsHeader, copied: list[tuple[str, int]]
+        self, header: CloneOffsetsHeader, copied: list[tuple[str, int]], drops: int
     ) -> Iterator[tuple[str, int] | None]:
         """Commit the offsets one by one; a negative queue is the one that found no room.
 
-        None any more once the leadership is lost: nobody would drop them, and they would be
-        proposed whenever it came back.
+        None any more once the leadership is lost, which may be before this has its turn: nobody
+        would drop them, and they would be proposed whenever it came back. ``drops``: how often it
+        had been lost when this broker led.
         """
         source, target = header.src_group, header.dest_group
-        drops = self._tables.offsets.drops
         for topic, group in self._tables.offsets.readers():
             if group != source or not self._is_wanted(header, topic):
                 yield None

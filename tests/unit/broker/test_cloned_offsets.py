@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from broker.limits import WALKS_MAX
 from broker.processor.other_groups import OtherGroupsProcessor
 from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.stats.walks import Walks
@@ -89,6 +90,23 @@ def test_nothing_more_is_taken_once_the_leadership_is_lost():
     found._tables.commits = SimpleNamespace(commit=drop_at_the_second)
     assert asyncio.run(found.handle_clone(None, CLONE)).code == 1
     assert offsets.pending_offset("T@to", QUEUES - 1) is None
+
+
+def test_nothing_is_taken_where_the_leadership_is_lost_before_its_turn():
+    async def run():
+        offsets = source()
+        found = processor(offsets)
+        found._walks.running = WALKS_MAX
+        asked = asyncio.ensure_future(found.handle_clone(None, CLONE))
+        await asyncio.sleep(0)
+        assert found._walks.waiting == 1
+        offsets.drop_pending()
+        found._walks._end()
+        answer = await asked
+        assert offsets.pending_offset("T@to", 0) is None
+        assert (answer.code, "leader" in answer.remark) == (1, True)
+
+    asyncio.run(run())
 
 
 def test_the_planted_bug_is_found():
