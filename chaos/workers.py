@@ -176,7 +176,8 @@ class Workers:
             await worker.child.kill()
             self.problems.append(f"{worker.spec.name} did not stop in {STOP_TIMEOUT_S:.0f} s")
             return
-        if worker.told and (code != 0 or not worker.status.done):
+        is_bad = code != 0 or not worker.status.done
+        if is_bad and worker.told and not worker.crashed:
             self.problems.append(f"{worker.spec.name} ended with exit code {code}")
 
     async def _tell(self, worker: Worker, word: bytes) -> None:

@@ -183,3 +183,19 @@ def test_member_that_was_to_leave_and_is_killed_before_is_no_problem_of_the_run(
         return workers.problems
 
     assert asyncio.run(body()) == []
+
+
+def test_member_that_is_killed_while_it_leaves_is_no_problem_of_the_run(tmp_path):
+    async def body():
+        child = await Child.start("w", ["-c", "import time; time.sleep(60)"], tmp_path / "w.log")
+        workers = Workers(tmp_path)
+        worker = Worker("consumer", SimpleNamespace(name="w"), child)
+        worker.listener = asyncio.create_task(asyncio.sleep(0))
+        workers._workers = [worker]
+        leaving = asyncio.create_task(workers.leave("w"))
+        await asyncio.sleep(0.1)
+        assert await workers.crash("w")
+        await leaving
+        return workers.problems
+
+    assert asyncio.run(body()) == []
