@@ -230,7 +230,7 @@ class Scenario:
     mode: str = RAFT
     """How the brokers replicate: `chaos.catalogue.contracts.MODES`."""
     coverage: Mapping[str, int] = field(default_factory=dict)
-    """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
+    """Least number of effective faults per kind (`any`: of all), else the verdict is unknown."""
 
     @property
     def drain_s_max(self) -> float:

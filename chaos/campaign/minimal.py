@@ -9,10 +9,12 @@ no single fault can be left out, as far as runs of a live system can say so.
 The search is a generator: it yields scenarios to try and is sent whether they still find it.
 """
 
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from chaos.catalogue.faults import ANY
 from chaos.scenario import WORKLOADS, Scenario, Step
 
 Search = Generator[Scenario, bool, Scenario]
@@ -39,11 +41,10 @@ def only(scenario: Scenario, names: Collection[str]) -> Scenario:
     """Return the scenario with these faults alone; steps that wait for others' ends go, too."""
     steps = [s for s in scenario.timeline if s.do not in {"start", "stop"} or s.name in names]
     timeline = tuple(step for act in _acts(steps) for step in act if _does_something(act))
-    kinds = [step.kind for step in timeline if step.do == "start"]
+    kinds = Counter(step.kind for step in timeline if step.do == "start")
+    kinds[ANY] = kinds.total()
     coverage = {
-        kind: min(least, kinds.count(kind))
-        for kind, least in scenario.coverage.items()
-        if kind in kinds
+        kind: min(least, kinds[kind]) for kind, least in scenario.coverage.items() if kinds[kind]
     }
     return replace(scenario, timeline=timeline, coverage=coverage)
 

@@ -33,6 +33,8 @@ CHANGES_GROUP: Final = frozenset({"group.add", "group.remove", "group.replace"})
 """Kinds during which fewer or more members than run.json names decide."""
 LEAVES_PROCESS: Final = ("net.", "clock.", "client.", "load.")
 """How kinds are called that neither end nor start a broker."""
+ANY: Final = "any"
+"""In the coverage of a run: faults of all kinds together."""
 BY_KIND: Final[Mapping[str, FaultEntry]] = {one.kind: one for one in FAULTS}
 """Every kind by its own name, as the catalogue is printed."""
 

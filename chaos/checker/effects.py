@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from chaos.catalogue.checks import INFO
+from chaos.catalogue.faults import ANY
 from chaos.checker.model import (
     FAILED,
     IDLE,
@@ -156,7 +157,7 @@ def find_jump(history: History) -> str:
 
 
 def check_coverage(history: History) -> Result:
-    """A47: of each planned kind enough faults took effect while sends were in flight."""
+    """A47: enough faults of each kind, or of `ANY`, took effect while sends were in flight."""
     effective: Counter[str] = Counter()
     in_flight = _count_in_flight(history)
     rows = []
@@ -169,10 +170,11 @@ def check_coverage(history: History) -> Result:
     wanted = history.coverage
     if wanted is None:
         wanted = {str(fault["kind"]): 1 for fault in history.faults}
+    took = {kind: effective.total() if kind == ANY else effective[kind] for kind in wanted}
     short = [
-        f"{kind}: {effective[kind]} of {least}"
+        f"{kind}: {took[kind]} of {least}"
         for kind, least in sorted(wanted.items())
-        if effective[kind] < least
+        if took[kind] < least
     ]
     if short:
         return undecided("A47", "too few effective faults: " + ", ".join(short), faults=rows)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from chaos.catalogue.faults import ANY
 from chaos.report.data import FaultRow, RunData, load_run
 from chaos.report.plots import draw_plots
 from chaos.style import STYLE
@@ -191,6 +192,9 @@ def _coverage(data: RunData) -> str:
     wanted = told if isinstance(told, dict) else dict.fromkeys(planned, 1)
     took = Counter(fault.kind for fault in data.faults if fault.effective)
     counts = Counter(f.kind for f in data.faults if f.effective and f.in_flight)
+    if ANY in wanted:
+        for counter in (planned, took, counts):
+            counter[ANY] = counter.total()
     kinds = sorted(planned.keys() | {str(kind) for kind in wanted})
     if not kinds:
         return ""

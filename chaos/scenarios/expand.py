@@ -7,6 +7,7 @@ change to one round moves no other. Source: spec/proof.md 4.4.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from chaos.catalogue.faults import ANY
 from chaos.generator import Stream
 from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.limits import QUESTIONS
@@ -49,11 +50,15 @@ def expand(plan: Plan, seed: int) -> Scenario:
 
 
 def _coverage(plan: Plan) -> dict[str, int]:
-    """Return how many faults of each kind must take effect: those of the timeline, if unsaid."""
+    """Return how many faults of each kind must take effect.
+
+    If unsaid those of the timeline; one of those that are drawn, if there are no others.
+    """
     if plan.coverage is not None:
         return dict(plan.coverage)
     kinds = [fault.kind for entry in plan.timeline for fault in entry.faults]
     kinds += [step.kind for step in plan.steps if step.do == "start"]
+    kinds += [ANY] if plan.random is not None and not kinds else []
     return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.catalogue.contracts import MODES, RAFT
+from chaos.catalogue.faults import ANY
 from chaos.nemesis.kinds import FAULTS, ROLES
 from chaos.scenario import FLUSH, WORKLOADS, Step
 from chaos.scenarios.document import BYTES_MAX, Node, Unreadable, read
@@ -428,5 +429,5 @@ def _usual(least: int) -> tuple[str, ...]:
 
 
 def _coverage(reader: _Reader, node: Node) -> dict[str, Any]:
-    found = reader.table(node, tuple(FAULTS))
+    found = reader.table(node, (ANY, *FAULTS))
     return {"coverage": {name: int(reader.number(n, 0, 10_000)) for name, n in found.items()}}

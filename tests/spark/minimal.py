@@ -199,6 +199,12 @@ def no_effect(run: HistoryBuilder, messages: list[Message]) -> None:
     run.fault("kill", ["n0"], messages[2].t, messages[4].t, effective=False)
 
 
+def no_effect_of_any(run: HistoryBuilder, messages: list[Message]) -> None:
+    no_effect(run, messages)
+    run.fault("cut", ["n0", "n1"], messages[2].t, messages[4].t)
+    run.run["coverage"] = {"any": 3}
+
+
 def problem(run: HistoryBuilder, messages: list[Message]) -> None:
     run.run["problems"] = ["producer-0 died"]
 
@@ -317,6 +323,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "short end": ("A50", "invalid", short_end),
     "process ended": ("A51", "invalid", process_ended),
     "no effect": ("A47", "unknown", no_effect),
+    "no effect of any": ("A47", "unknown", no_effect_of_any),
     "worker died": ("A48", "unknown", worker_died),
     "not lifted": ("A48", "unknown", not_lifted),
     "failed after an unknown try": ("A49", "invalid", failed_after_an_unknown_try),
@@ -356,7 +363,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     ),
     "an acknowledging stranger": ("acknowledged by another",),
     "ids": ("without an id", "acknowledged by one of three"),
-    "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
+    "doubts": ("gap", "no effect of any", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
     "excuses": tuple(EXCUSE_VIOLATIONS),
     "logs": tuple(LOG_VIOLATIONS),

@@ -293,6 +293,13 @@ def test_effective_fault_with_sends_in_flight_covers():
     assert found.verdict == "valid"
 
 
+@pytest.mark.parametrize(("effective", "verdict"), [(True, "valid"), (False, "unknown")])
+def test_any_in_a_coverage_is_faults_of_all_kinds_together(effective, verdict):
+    weak = {"effective": effective, "during": 1.0}
+    faults = [fault("1-kill"), fault("2-cut", "cut", witness=weak)]
+    assert verdict_of(clean(faults=faults, coverage={"any": 2}), "A47").verdict == verdict
+
+
 def test_phase_without_an_acknowledgement_is_unknown():
     dead = [send(key, outcome="info", phase="dark") for key in range(10, 20)]
     found = verdict_of(clean(sends=[send(1), send(2), send(3), *dead]), "A45")

@@ -263,6 +263,14 @@ def test_what_is_not_said_must_take_effect_once_for_each_fault():
     assert scenario(text + "coverage: {kill: 1}").coverage == {"kill": 1}
 
 
+def test_where_all_faults_are_drawn_one_of_any_kind_must_take_effect():
+    assert scenario(RANDOM).coverage == {"any": 1}
+    assert scenario(RANDOM + "coverage: {any: 3, kill: 1}").coverage == {"any": 3, "kill": 1}
+    assert scenario(RANDOM + "coverage: {}").coverage == {}
+    timeline = "timeline:\n- do: [{pause: leader}]\n"
+    assert scenario(timeline + RANDOM).coverage == {"pause": 1}
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_scenarios_are_sound(name):
     plan = load(find(name))

@@ -94,6 +94,8 @@ def test_without_a_fault_goes_all_that_waits_for_it():
     assert left.timeline[0].do == "look"
     assert sum(step.do == "look" for step in left.timeline) == 2
     assert left.coverage == {"kill": 1}
+    many = only(Scenario(name="x", timeline=timeline, coverage={"any": 3, "cut": 1}), ["2-kill"])
+    assert many.coverage == {"any": 1}
     assert {step.name for step in left.timeline if step.name} == {"3-pause", "2-kill"}
 
 

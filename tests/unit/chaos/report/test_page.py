@@ -211,13 +211,14 @@ def test_keys_of_all_64_bits_are_told_apart(tmp_path):
 def test_the_page_shows_which_kinds_of_faults_were_covered(tmp_path):
     run = a_run(tmp_path)
     about = json.loads((run / "run.json").read_text()) | {
-        "coverage": {"kill": 1, "cut": 1, "eio": 2}
+        "coverage": {"kill": 1, "cut": 1, "eio": 2, "any": 2}
     }
     (run / "run.json").write_text(json.dumps(about))
     page = write_report(run).read_text()
     table = page[page.index("<h3>Coverage</h3>") :]
-    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", line) for line in table.split("<tr>")[2:5]]
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", line) for line in table.split("<tr>")[2:6]]
     assert rows == [
+        ["any", "2", "1", "1", "2", "too few"],
         ["cut", "1", "0", "0", "1", "too few"],
         ["eio", "0", "0", "0", "2", "too few"],
         ["kill", "1", "1", "1", "1", ""],
