@@ -70,9 +70,13 @@ class DirectCalls:
             return make_response(request, ResponseCode.CONSUME_MSG_TIMEOUT, late)
         return make_response(request, ResponseCode.SUCCESS, body=encode_body(call.result()))
 
+    def refuse(self) -> None:
+        """Begin no further calls."""
+        self._stopping = True
+
     async def stop(self, timeout_ms: int) -> None:
         """Begin no further calls and wait for those in progress, at most ``timeout_ms``."""
-        self._stopping = True
+        self.refuse()
         if self._calls:
             _, running = await asyncio.wait(self._calls, timeout=timeout_ms / 1000)
             if running:

@@ -108,6 +108,7 @@ class PushConsumer(GroupMember):
         """
         if self._instance.running:
             limit_ms = self.clock.monotonic_ms() + self.config.stop_timeout_ms
+            self._direct.refuse()  # One that began while others are waited for had less time.
             await self.assignment.stop_pulling()
             await self.service.stop(self.config.stop_timeout_ms)
             await self._commit_last()

@@ -503,6 +503,31 @@ def test_calls_for_tools_and_for_queues_have_one_time_to_end_at_a_stop():
     run(body)
 
 
+def test_no_call_for_a_tool_begins_while_a_stop_waits_for_the_others():
+    async def body(cluster):
+        begun, gate = [], asyncio.Event()
+
+        async def listen(_messages, context):
+            begun.append(context)
+            await gate.wait()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        async with consumer_of(cluster, listen) as consumer:
+            await consumer.wait_joined(5)
+            await produce(cluster, 1)
+            await until(lambda: begun)
+            stop = asyncio.ensure_future(consumer.stop())
+            await asyncio.sleep(0.1)
+            asked = asyncio.ensure_future(consume(cluster))
+            await asyncio.wait({asked}, timeout=1)
+            gate.set()
+            assert (await asked)[0] == ResponseCode.SYSTEM_ERROR
+            await stop
+        assert len(begun) == 1
+
+    run(body)
+
+
 def test_a_message_that_is_none_is_refused():
     async def body(cluster):
         async with consumer_of(cluster, Listener()) as consumer:
