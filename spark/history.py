@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from chaos.catalogue.checks import (
     BARE,
@@ -419,9 +419,10 @@ def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
 def _column(given: StructField | None, wanted: StructField) -> Column:
     """Return a column of a file as it is declared; null where the file has none.
 
-    Spark would take the members of a struct by their order.
+    Spark takes the members of a struct by their order, and a column without values for a number.
     """
-    if given is None:
+    is_nested = isinstance(wanted.dataType, ArrayType | StructType)
+    if given is None or (is_nested and not isinstance(given.dataType, ArrayType | StructType)):
         return F.lit(None).cast(wanted.dataType).alias(wanted.name)
     column = F.col(f"`{given.name}`")
     if not isinstance(wanted.dataType, StructType) or not isinstance(given.dataType, StructType):

@@ -221,3 +221,13 @@ def test_what_a_witness_saw_is_found_by_its_name(session, tmp_path, witness, is_
         with planted(HARNESS_BUGS["witness-read-by-place"]):
             (row,) = read_table(session, open_history(tmp_path), "faults").collect()
         assert row.witness.effective, "that is what was measured after the fault"
+
+
+def test_columns_without_any_value_say_nothing(session, tmp_path):
+    """Whoever has no value at all for one may write it without a type."""
+    columns = {"run_id": ["r"], "fault_id": ["f"], "kind": ["kill"]}
+    ours, theirs = as_read(
+        session, tmp_path, "faults", witness=pa.nulls(1), targets=pa.nulls(1), **columns
+    )
+    assert ours == theirs
+    assert ours[0]["witness"] is ours[0]["targets"] is None
