@@ -20,7 +20,7 @@ from chaos.history.arrow import arrow_type
 from chaos.history.domains import THERE
 from chaos.history.tables import TABLES, Column
 from chaos.inflated import check_inflated
-from chaos.validate import complaints_of, doubled, order_complaints
+from chaos.validate import complaints_of, doubled, order_complaints, uneven
 
 TEXTS_BYTES_MAX: Final = 4 * 1024**3
 """Of a file that is read as a whole: what is more is for Spark."""
@@ -59,8 +59,8 @@ class TableReader:
             rows += _declared(found, name, complaints)
             self._problems += [f"{file}: {line}" for line in complaints]
             whole = whole and not complaints
-        if whole and (twice := doubled(name, rows)):
-            self._problems.append(f"{self._run / 'tables' / name}: {twice}")
+        if whole and (odd := doubled(name, rows) or uneven(name, rows)):
+            self._problems.append(f"{self._run / 'tables' / name}: {odd}")
             whole = False
         if not whole:
             self.refused.add(name)

@@ -47,9 +47,6 @@ def complaints_of(table: str, column: Column, values: pa.ChunkedArray) -> list[s
     if not column.nullable and values.null_count:
         where = _rows(pc.is_null(values))
         found.append(f"{where}: {name} is null, but required: give it a value or drop the row")
-    if name in EVEN.get(table, ()) and 0 < values.null_count < len(values):
-        where = _rows(pc.is_null(values))
-        found.append(f"{where}: {name} is null, and not in other rows: write it in all or none")
     words = WORDS.get((table, name))
     if words is not None and pa.types.is_string(values.type):
         odd = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(words))))
@@ -234,6 +231,18 @@ def doubled(table: str, rows: Sequence[Row]) -> str:
     words = ", ".join(f"{name} {rows[number][name]}" for name in key[:2])
     more = f", and so are {len(twice) - 1} more" if len(twice) > 1 else ""
     return f"row {number} is row {first} once more ({words}){more}: write each row once"
+
+
+def uneven(table: str, rows: Sequence[Row]) -> str:
+    """Return which column some rows of one kind fill and others do not; empty if there is none."""
+    if table not in EVEN:
+        return ""
+    name, kind = EVEN[table]
+    seen = {(str(row[kind]), row[name] is not None) for row in rows}
+    odd = sorted(word for word, is_filled in seen if is_filled and (word, False) in seen)
+    if not odd:
+        return ""
+    return f"{name} is null in some rows of {kind} {odd[0]}: write it in all of them or in none"
 
 
 def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> dict[str, str]:

@@ -31,7 +31,7 @@ WITHHELD: Final = (
         source="Seen in this system: a batch written twice lay out of its order.",
         plant=patch(
             "chaos.foreign:TableReader.read",
-            ("if whole and (twice := doubled(name, rows)):", "if twice := '':"),
+            ("if whole and (odd := doubled(name, rows) or uneven(name, rows)):", "if odd := '':"),
         ),
     ),
     Mutant(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from chaos.history.arrow import arrow_type
-from chaos.history.domains import KEYS
+from chaos.history.domains import EVEN, KEYS
 from chaos.history.tables import TABLES
 
 FOLDED_MAX: Final = 3
@@ -57,6 +57,32 @@ def find_doubled(table: str, files: Sequence[Path]) -> str:
     words = ", ".join(f"{n} {v}" for n, v in zip(names[:2], twice[0], strict=False))
     more = f" (and {len(twice) - 1} more)" if len(twice) > 1 else ""
     return f"a row is there twice: {words}{more}; keep one of them"
+
+
+def find_uneven(table: str, files: Sequence[Path]) -> str:
+    """Return which column some rows of one kind fill and others do not; empty if there is none.
+
+    Errors: OSError, pa.ArrowException if a file cannot be read.
+    """
+    if table not in EVEN:
+        return ""
+    name, kind = EVEN[table]
+    filled: set[str] = set()
+    empty: set[str] = set()
+    for file in files:
+        with pq.ParquetFile(file) as parquet:
+            given = [one for one in (kind, name) if one in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(columns=given) if given else ():
+                none = pa.nulls(batch.num_rows)
+                kinds, values = (
+                    _plain(batch.column(one)) if one in given else none for one in (kind, name)
+                )
+                there = pc.is_valid(values)
+                filled |= {*map(str, pc.unique(kinds.filter(there)).to_pylist())}
+                empty |= {*map(str, pc.unique(kinds.filter(pc.invert(there))).to_pylist())}
+    if not (odd := sorted(filled & empty)):
+        return ""
+    return f"{name} is null in some rows of {kind} {odd[0]}: fill it in all of them or in none"
 
 
 def _keys(table: str, files: Sequence[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -40,7 +40,7 @@ from chaos.history.domains import (
     WITHOUT_RAFT,
 )
 from chaos.history.tables import TABLES
-from spark.doubled import find_doubled
+from spark.doubled import find_doubled, find_uneven
 from spark.schema import struct_type
 from spark.validation import (
     Seen,
@@ -332,9 +332,9 @@ def _open_table(history: History, name: str, files: list[Path]) -> None:
 
 
 def _doubled(name: str, files: list[Path]) -> str:
-    """Return which row is there twice, or that its key cannot be read; empty if neither."""
+    """Return what is wrong with all files together, or that they cannot be read; empty if not."""
     try:
-        return find_doubled(name, files)
+        return find_doubled(name, files) or find_uneven(name, files)
     except (OSError, pa.ArrowException) as error:
         return f"its data cannot be read: {_first_line(error)}"
 

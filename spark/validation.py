@@ -24,7 +24,6 @@ from chaos.history.domains import (
     CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
-    EVEN,
     LEAST,
     LONG_RUNNING_NS,
     MODES,
@@ -69,7 +68,6 @@ class ColumnLook:
         self.words = WORDS.get((table, column.name))
         self.least = LEAST.get((table, column.name))
         self.is_tries = (table, column.name) == ("sends", "tries")
-        self.is_even = column.name in EVEN.get(table, ())
         self.is_list = column.type.startswith("array<")
         self.is_clock = column.name in CLOCKS.get(table, ())
         self.is_telling = column.name in TELLING.get(table, ())
@@ -83,7 +81,7 @@ class ColumnLook:
     @property
     def is_ruled(self) -> bool:
         """Whether there is anything to look for."""
-        special = self.is_list or self.is_clock or self.is_telling or self.is_even
+        special = self.is_list or self.is_clock or self.is_telling
         return (
             not self.column.nullable or special or self.words is not None or self.least is not None
         )
@@ -131,8 +129,6 @@ class ColumnLook:
             }
             more = f" (and {number - 1} more rows)" if number > 1 else ""
             yield f"row {row}{more}: {name} is {value!r}: {remedies[rule]}"
-        if self.is_even and 0 < self.silent < self._rows:
-            yield f"{name} is null in {self.silent} of {self._rows} rows: fill it in all or in none"
 
     def _note_gap(self, values: pa.Array) -> None:
         """Note the first list with a null in it."""

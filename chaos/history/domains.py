@@ -107,8 +107,10 @@ LEAST: Final[dict[Place, int]] = {
 TELLING: Final[dict[str, tuple[str, ...]]] = {"replica_log": ("committed",)}
 """Columns without which a table says nothing of what it is read for, though rows may be known."""
 
-EVEN: Final[dict[str, tuple[str, ...]]] = {"replica_log": ("entry_crc",)}
-"""Columns that all rows of a file fill, or none: what is told by other words beside it differs."""
+EVEN: Final[dict[str, tuple[str, str]]] = {"replica_log": ("entry_crc", "type")}
+"""A column that all rows of a table fill, or none, which have the same word in the other: what is
+told by other words beside it differs."""
+
 THERE: Final[dict[str, tuple[str, ...]]] = {"deliveries": ("msg_key",)}
 """Columns that a table has, though rows may leave them empty: without one it says nothing of all
 that it is read for, and each row would count as one that nobody could read."""

@@ -185,6 +185,17 @@ def test_a_node_has_a_log_in_each_of_its_groups(asked):
     assert asked(run, "A34", "A35") == {"A34": ("valid", 0), "A35": ("valid", 0)}
 
 
+def test_entries_of_another_type_may_have_no_checksum(asked):
+    run = HistoryBuilder(with_replicas=False)
+    messages = run.traffic(2)
+    for node in run.nodes:
+        for message in (*messages, None):
+            _row(run, node, 0, message.index if message else 2, message)
+    for row in run.tables["replica_log"]:
+        row["entry_crc"] = None if row["type"] == "noop" else row["entry_crc"]
+    assert asked(run, "A34", "A35") == {"A34": ("valid", 0), "A35": ("valid", 0)}
+
+
 def _row(run, node, group, index, message):
     known = {"type": "noop"}
     if message is not None:

@@ -5,6 +5,7 @@ refused is read as an outcome, and nothing that is not there as a proof.
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,14 @@ def fault_twice(run: Path) -> None:
     twice("faults")(run)
 
 
+def checksums_of_one_log(run: Path) -> None:
+    """Two logs of the same entries, each in a file of its own; one has no checksums."""
+    shutil.rmtree(run / "replicas")
+    row = {"run_id": "a-run", "index": 0, "term": 1, "type": "noop", "committed": True}
+    for part, (node, crc) in enumerate((("n0", 7), ("n1", None))):
+        write_table(run, "replica_log", [row | {"node": node, "entry_crc": crc}], part)
+
+
 def table_of_no_name(run: Path) -> None:
     (run / "tables" / "sned").mkdir()
     pq.write_table(pa.table({"op_id": [1]}), run / "tables" / "sned" / "part-0.parquet")
@@ -121,6 +130,7 @@ REFUSED: dict[str, tuple[foreign.After, str]] = {
     "an acknowledgement twice": (twice("acks"), "twice|once more"),
     "a fault twice": (fault_twice, "twice|once more"),
     "a number twice, another never": (changed("events", 0, idx=1), "twice|once more"),
+    "checksums of one log": (checksums_of_one_log, "entry_crc is null"),
     "acknowledged before it was sent": (changed("sends", 2, t_cmp=1_001 * MS), "t_cmp is"),
     "a call that ends first": (
         changed("deliveries", 2, t_proc_begin=1_100 * MS, t_proc_end=1_099 * MS), "t_proc_end is",
