@@ -152,6 +152,9 @@ def _cast(values: pa.ChunkedArray, column: Column, complaints: list[str]) -> pa.
     if _is_another_kind(given, wanted):
         complaints.append(f"column {column.name} is {given}: write it as {column.type}")
         return values
+    if pa.types.is_integer(wanted) and (odd := _no_decimal(values)):
+        complaints.append(f"column {column.name} has {odd!r}: write numbers as decimal digits")
+        return values
     try:
         is_struct = pa.types.is_struct(wanted) and pa.types.is_struct(given)
         return _with_members(values, wanted) if is_struct else pc.cast(values, wanted)
@@ -176,6 +179,19 @@ def _is_another_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
         kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
         return not any(is_kind(given) for is_kind in kinds)
     return bool(pa.types.is_struct(wanted) and not pa.types.is_struct(given))
+
+
+def _no_decimal(values: pa.ChunkedArray) -> str:
+    """Return the first text that Arrow reads as a number though it is no decimal one; else none.
+
+    Spark would make null of 0x1F.
+    """
+    given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (pa.types.is_string(given) or pa.types.is_large_string(given)):
+        return ""
+    words = pc.cast(values, given)
+    odd = words.filter(pc.match_substring(words, "x", ignore_case=True))
+    return str(odd[0]) if len(odd) else ""
 
 
 def _with_members(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

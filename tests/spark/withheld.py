@@ -93,6 +93,14 @@ def table_of_no_name(run: Path) -> None:
     pq.write_table(pa.table({"op_id": [1]}), run / "tables" / "sned" / "part-0.parquet")
 
 
+def keys_as_hexadecimal_text(run: Path) -> None:
+    table = pq.read_table(run / "tables" / "sends" / "part-0.parquet")
+    at = table.schema.get_field_index("msg_key")
+    words = pa.array([hex(key) for key in table.column(at).to_pylist()])
+    table = table.set_column(at, "msg_key", words)
+    pq.write_table(table, run / "tables" / "sends" / "part-0.parquet")
+
+
 def folder_of_a_table(run: Path) -> None:
     (run / "tables" / "masters").mkdir()
     (run / "tables" / "masters" / "masters.csv").write_text("t0,t1\n")
@@ -130,6 +138,7 @@ REFUSED: dict[str, tuple[foreign.After, str]] = {
     "an acknowledgement twice": (twice("acks"), "twice|once more"),
     "a fault twice": (fault_twice, "twice|once more"),
     "a number twice, another never": (changed("events", 0, idx=1), "twice|once more"),
+    "keys as hexadecimal text": (keys_as_hexadecimal_text, "decimal"),
     "checksums of one log": (checksums_of_one_log, "entry_crc is null"),
     "acknowledged before it was sent": (changed("sends", 2, t_cmp=1_001 * MS), "t_cmp is"),
     "a call that ends first": (
