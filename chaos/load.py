@@ -181,7 +181,7 @@ def promised_copies(
     durability = QUORUM if durability == NONE else durability  # where a message lies is told
     size = Counter(replica.group for replica in replicas)
     named = Counter(map(str, nodes.values())) if isinstance(nodes, dict) else Counter[str]()
-    groups = sorted(size) or [""]
+    groups = sorted(size) or ["0"]
     if len(groups) == 1:
         number = nodes if isinstance(nodes, int) else len(nodes) if nodes else 0
         named = Counter({groups[0]: max(number, len(told_of))})
@@ -279,7 +279,7 @@ def replicas_of(rows: Sequence[Row]) -> list[Replica]:
     """Return the logs that somebody else decoded: the rows of ``replica_log`` by node."""
     logs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        logs.setdefault((str(row["group"] or ""), row["node"]), []).append(row)
+        logs.setdefault((str(row["group"] or 0), row["node"]), []).append(row)
     return [
         Replica(
             node=node,
@@ -288,7 +288,7 @@ def replicas_of(rows: Sequence[Row]) -> list[Replica]:
             first_index=min(row["index"] for row in log),
             end_index=max(row["index"] for row in log),
             group=group,
-            number=int(group or 0),
+            number=int(group),
         )
         for (group, node), log in sorted(logs.items())
     ]
@@ -331,7 +331,7 @@ def load_replica(directory: Path) -> Replica:
         rows=kept,
         commit_index=commit,
         first_index=first,
-        group=str(meta.get("group") or ""),
+        group=str(meta.get("group") or 0),
         is_plain=is_plain,
         end_index=max((row.entry_index for row in kept), default=-1) if end is None else end,
     )

@@ -185,6 +185,21 @@ def test_a_node_has_a_log_in_each_of_its_groups(asked):
     assert asked(run, "A34", "A35") == {"A34": ("valid", 0), "A35": ("valid", 0)}
 
 
+def test_the_first_group_of_logs_is_told_its_quorum(asked):
+    """On one of its two logs: as many as were promised there, and too few elsewhere."""
+    run = HistoryBuilder(with_replicas=False)
+    messages = run.traffic(2)
+    for node, group, message in (
+        ("n0", 0, messages[0]), ("n0", 0, messages[1]), ("n1", 0, messages[0]),
+        ("n0", 1, None), ("n1", 1, None),
+    ):  # fmt: skip
+        _row(run, node, group, message.index if message else 0, message)
+    run.run |= {"nodes": [], "quorum": {"0": 1, "1": 2}}
+    assert asked(run, "A35") == {"A35": ("valid", 0)}
+    run.run["quorum"]["0"] = 2
+    assert asked(run, "A35") == {"A35": ("invalid", 1)}
+
+
 def test_entries_of_another_type_may_have_no_checksum(asked):
     run = HistoryBuilder(with_replicas=False)
     messages = run.traffic(2)
