@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from chaos.history.arrow import arrow_type
 from chaos.history.domains import EVEN, KEYS
 from chaos.history.tables import TABLES
+from spark.validation import in_lower_case
 
 FOLDED_MAX: Final = 3
 """So many numbers of a key are folded, and one word; the rest is compared where they agree."""
@@ -71,9 +72,9 @@ def find_uneven(table: str, files: Sequence[Path]) -> str:
     empty: set[str] = set()
     for file in files:
         with pq.ParquetFile(file) as parquet:
-            given = [one for one in (kind, name) if one in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(columns=given) if given else ():
-                none = pa.nulls(batch.num_rows)
+            given, theirs = _given(parquet, (kind, name))
+            for rows in parquet.iter_batches(columns=theirs) if given else ():
+                batch, none = in_lower_case(rows), pa.nulls(rows.num_rows)
                 kinds, values = (
                     _plain(batch.column(one)) if one in given else none for one in (kind, name)
                 )
@@ -91,11 +92,11 @@ def _keys(table: str, files: Sequence[Path], names: Sequence[str]) -> Iterator[p
     types = {one.name: arrow_type(one.type) for one in TABLES[table]}
     for file in files:
         with pq.ParquetFile(file) as parquet:
-            given = [name for name in names if name in parquet.schema_arrow.names]
+            given, theirs = _given(parquet, names)
             if names[0] not in given:
                 continue
-            for batch in parquet.iter_batches(columns=given):
-                empty = pa.nulls(batch.num_rows)
+            for found in parquet.iter_batches(columns=theirs):
+                batch, empty = in_lower_case(found), pa.nulls(found.num_rows)
                 columns = [
                     pc.cast(_plain(batch.column(name)) if name in given else empty, types[name])
                     for name in names
@@ -103,6 +104,13 @@ def _keys(table: str, files: Sequence[Path], names: Sequence[str]) -> Iterator[p
                 rows = pa.RecordBatch.from_arrays(columns, names=names)
                 first = rows.column(0)
                 yield rows.filter(pc.is_valid(first)) if first.null_count else rows
+
+
+def _given(parquet: pq.ParquetFile, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which of these columns a file has, and how it writes their names."""
+    known = {name.lower(): name for name in parquet.schema_arrow.names}
+    given = [name for name in names if name in known]
+    return given, [known[name] for name in given]
 
 
 def _fold(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -280,8 +280,8 @@ def _find_run_id(history: History) -> str:
     found: set[Any] = set()
     sends = history.tables.get("sends")
     for file, schema in zip(sends.files, sends.schemas, strict=True) if sends else ():
-        if "run_id" in schema.names:
-            found |= set(pc.unique(pq.read_table(file, columns=["run_id"])["run_id"]).to_pylist())
+        for name in (name for name in schema.names if name.lower() == "run_id"):
+            found |= set(pc.unique(pq.read_table(file, columns=[name])[name]).to_pylist())
     found -= {None, ""}
     return str(found.pop()) if len(found) == 1 else ""
 
@@ -349,7 +349,7 @@ def _open_file(name: str, file: Path) -> tuple[pa.Schema, int] | str:
     except (OSError, pa.ArrowException) as error:
         return f"not a readable Parquet file: {_first_line(error)}"
     required = [c.name for c in TABLES[name] if not c.nullable and c.name != "run_id"]
-    given = {field.name for field in schema if not (rows and pa.types.is_null(field.type))}
+    given = {field.name.lower() for field in schema if not (rows and pa.types.is_null(field.type))}
     missing = [one for one in (*required, *THERE.get(name, ())) if one not in given]
     if missing:
         return f"required columns are missing; add {', '.join(missing)}"
@@ -372,7 +372,7 @@ def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
     found: list[str] = []
     declared = {f.name: f.type for f in arrow_schema(name)}
     for given in schema:
-        wanted = declared.get(given.name)
+        wanted = declared.get(given.name.lower())
         if wanted is None or wanted == given.type:
             continue
         if is_unlike(given.type, wanted):
@@ -492,7 +492,7 @@ def array_of(rows: Sequence[Sequence[Any]], ddl: str) -> Column:
 def _as_declared(name: str, schema: pa.Schema) -> bool:
     """Whether every column in the file has the declared type (absent ones read as null)."""
     declared = {f.name: f.type for f in arrow_schema(name)}
-    return all(f.name not in declared or f.type == declared[f.name] for f in schema)
+    return all(declared.get(f.name.lower(), f.type) == f.type for f in schema)
 
 
 def _first_line(error: BaseException) -> str:

@@ -232,26 +232,32 @@ def look_through(file: Path, table: str, schema: pa.Schema) -> Seen:
 
     Errors: OSError, pa.ArrowException if the file cannot be read.
     """
-    given = set(schema.names)
+    given = {name.lower(): name for name in schema.names}
     looks = [ColumnLook(table, column) for column in TABLES[table] if column.name in given]
     looks = [look for look in looks if look.is_ruled]
-    pairs = [OrderLook(*pair) for pair in ORDERED.get(table, ()) if given >= set(pair)]
+    pairs = [OrderLook(*pair) for pair in ORDERED.get(table, ()) if given.keys() >= set(pair)]
     seen = Seen()
     if looks:
-        names = [look.column.name for look in looks]
+        names = [given[look.column.name] for look in looks]
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            for batch in parquet.iter_batches(columns=names):
+            for rows in parquet.iter_batches(columns=names):
+                batch = in_lower_case(rows)
                 for look in looks:
                     look.see(batch.column(look.column.name))
                 for pair in pairs:
                     pair.see(batch)
             if parquet.metadata.num_rows:
-                seen.silent = set(TELLING.get(table, ())) - given
+                seen.silent = set(TELLING.get(table, ())) - given.keys()
     seen.complaints = [line for look in looks for line in look.complaints()]
     seen.complaints += [line for pair in pairs for line in pair.complaints()]
     seen.spans = {look.column.name: look.span for look in looks if look.span is not None}
     seen.silent |= {look.column.name for look in looks if look.is_telling and look.silent}
     return seen
+
+
+def in_lower_case(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with the names of columns as they are declared: others may write them large."""
+    return rows.rename_columns([name.lower() for name in rows.schema.names])
 
 
 def not_for_spark(values: pa.Array, wanted: pa.DataType) -> str:

@@ -149,3 +149,26 @@ def test_checksums_of_entries_are_in_all_rows_or_in_none(number, verdict, tmp_pa
     results = check_history(load_history(run)).results
     assert {results[check].verdict for check in ("A34", "A35")} == {verdict}
     assert any("entry_crc" in line for line in open_history(run).problems) is (number == 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "problems"),
+    [
+        (lambda rows: rows, 0),
+        (lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]), 1),
+        (lambda rows: rows.set_column(0, "EPOCH", pa.array(["many"] * rows.num_rows)), 1),
+        (lambda rows: rows.drop_columns(["OUTCOME"]), 1),
+    ],
+)
+def test_names_of_columns_may_be_written_in_capitals(run, change, problems):
+    path = run / "tables" / "sends" / "part-0.parquet"
+    before = path.read_bytes()
+    rows = pq.read_table(path)
+    rows = rows.rename_columns([name.upper() for name in rows.column_names])
+    rows = rows.drop_columns(["EPOCH"]) if "EPOCH" in rows.column_names else rows
+    try:
+        pq.write_table(change(rows), path)
+        told = (load_history(run).problems, open_history(run).problems)
+    finally:
+        path.write_bytes(before)
+    assert [len(lines) for lines in told] == [problems, problems], told
