@@ -363,7 +363,9 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     ),
     "an acknowledging stranger": ("acknowledged by another",),
     "ids": ("without an id", "acknowledged by one of three"),
-    "doubts": ("gap", "no effect of any", "duplicate", "worker died", "not lifted"),
+    "doubts": (
+        "gap", "no effect", "no effect of any", "duplicate", "worker died", "not lifted",
+    ),
     "kinds": tuple(KIND_VIOLATIONS),
     "excuses": tuple(EXCUSE_VIOLATIONS),
     "logs": tuple(LOG_VIOLATIONS),
