@@ -8,8 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import numpy as np
-
 from chaos.catalogue.checks import INFO
 from chaos.catalogue.faults import ANY
 from chaos.checker.model import (
@@ -186,14 +184,21 @@ def check_coverage(history: History) -> Result:
 
 def _count_in_flight(history: History) -> Callable[[Row], int]:
     """Return what counts the sends that overlapped the time in which a fault was on."""
-    begun = np.array([s["t_inv"] for s in history.sends])
-    ended = np.array([NEVER if s["t_cmp"] is None else s["t_cmp"] for s in history.sends])
+    spans = [
+        (int(s["t_inv"]), NEVER if s["t_cmp"] is None else int(s["t_cmp"])) for s in history.sends
+    ]
+    begun = sorted(begin for begin, end in spans if begin <= end)
+    ended = sorted(end for begin, end in spans if begin <= end)
+    odd = [(begin, end) for begin, end in spans if begin > end]
 
     def count(fault: Row) -> int:
         t0, t1 = fault["t_on1"], fault["t_off0"]
         if t0 is None or t1 is None:
             return 0
-        return int(np.count_nonzero((begun <= t1) & (ended >= t0)))
+        if t0 > t1:
+            return len([1 for begin, end in spans if begin <= t1 and end >= t0])
+        sound = bisect_right(begun, t1) - bisect_left(ended, t0)
+        return int(sound) + len([1 for begin, end in odd if begin <= t1 and end >= t0])
 
     return count
 

@@ -71,3 +71,18 @@ def test_the_two_checkers_share_data_and_no_code() -> None:
         below |= more
     assert all(name.startswith(("chaos.catalogue", "chaos.history")) for name in below), below
     assert not below & {"chaos.history.segment", "chaos.history.payload"}
+
+
+def test_the_simulator_needs_no_extra() -> None:
+    """An image has none of them, and a seed has to give there what it gives here."""
+    extras = ["matplotlib", "numpy", "pandas", "pyarrow", "pyspark"]
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({extras})); from cli.main import main; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{hidden}sys.exit(main(['sim', '--seed', '1', '--json']))"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
