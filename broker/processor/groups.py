@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.answers import SLAVE_REMARK, put_failure, shown
-from broker.limits import ANSWER_BYTES_MAX, GROUPS_MAX, TOPIC_QUEUES_MAX, WALKS_MAX
+from broker.limits import ANSWER_BYTES_MAX, GROUPS_MAX, TOPIC_QUEUES_MAX, WALKS_WAITING_MAX
 from broker.state.subscription import (
     SYSTEM_GROUPS,
     SubscriptionGroupConfig,
@@ -98,7 +98,7 @@ class GroupsProcessor:
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         what="settings of all consumer groups; `fromRow` and its answer `nextRow` are ours",
         header=PageHeader,
-        limits=(ANSWER_BYTES_MAX, WALKS_MAX),
+        limits=(ANSWER_BYTES_MAX, WALKS_WAITING_MAX),
     )
     async def handle_all(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
@@ -129,7 +129,6 @@ class GroupsProcessor:
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         what="remove the settings of a consumer group",
         header=DeleteGroupHeader,
-        limits=(WALKS_MAX,),
         served_by=ServedBy.LEADER_BY_ITSELF,
         permission=Permission.ADMINISTRATION,
     )

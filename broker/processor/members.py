@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from broker.answers import shown
-from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
+from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_WAITING_MAX
 from broker.pulls.filters import TAG_TYPES
 from broker.pulls.tags import ALL_TAGS
 from ledgermq.remoting.protocol.administration import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from broker.tables import Tables
     from ledgermq.runtime.clock import Clock
 
-_LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX)
+_LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_WAITING_MAX)
 _END: Final = b"}}"
 """What closes the table of subscriptions, and what it is in."""
 _LANGUAGES: Final = {int(language): language.name for language in LanguageCode}

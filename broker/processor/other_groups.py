@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import shown
-from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
+from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_WAITING_MAX
 from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.administration import (
     CloneOffsetsHeader,
@@ -40,7 +40,7 @@ NEVER: Final = (1 << 63) - 1
 APPLIED_MS: Final = 5_000
 """So long a copy may take to be applied; offsets are proposed once a second."""
 _LOOK_MS: Final = 50
-_LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX)
+_LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_WAITING_MAX)
 _FULL: Final = "the table of consumer offsets is full; what was copied before stays"
 _LATE: Final = "the copied offsets were not applied in time, outcome unknown"
 _LOST: Final = "this broker has lost the leadership meanwhile, outcome unknown"

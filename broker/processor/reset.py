@@ -18,7 +18,7 @@ from broker.limits import (
     ASKED_GROUPS_MAX,
     ASKED_MEMBERS_MAX,
     RESET_BYTES_MAX,
-    WALKS_MAX,
+    WALKS_WAITING_MAX,
 )
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.administration import (
@@ -92,7 +92,7 @@ class ResetProcessor:
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         what="have a connected group go on at a time",
         header=ResetOffsetHeader,
-        limits=(ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, RESET_BYTES_MAX),
+        limits=(ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_WAITING_MAX, RESET_BYTES_MAX),
         served_by=ServedBy.LEADER,
     )
     async def handle_reset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.delays.progress import DelayProgress
-from broker.limits import ANSWER_BYTES_MAX, WALKS_MAX
+from broker.limits import ANSWER_BYTES_MAX, WALKS_WAITING_MAX
 from broker.stats.pages import Page, PageHeader
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
@@ -48,7 +48,7 @@ class SlaveTablesProcessor:
         RequestCode.GET_ALL_CONSUMER_OFFSET,
         what="all consumer offsets, for slaves; `fromRow` and its answer `nextRow` are ours",
         header=PageHeader,
-        limits=(ANSWER_BYTES_MAX, WALKS_MAX),
+        limits=(ANSWER_BYTES_MAX, WALKS_WAITING_MAX),
         served_by=ServedBy.LEADER,
     )
     async def handle_offsets(

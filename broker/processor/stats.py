@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from broker.answers import shown
-from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
+from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_WAITING_MAX
 from broker.state.consumer_offset import OFFSET_MAX, OFFSET_MIN
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.administration import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _END: Final = b"}}"
 """What closes the table of a topic without queues, and what it is in."""
-_LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX)
+_LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_WAITING_MAX)
 
 
 class Row(NamedTuple):

@@ -3,8 +3,9 @@
 A row may cost reads of whole messages from the log, and the offsets of all groups are looked
 through for one of them. So whoever asks waits a few turns of the loop, and the other clients wait
 for none of it. A slice ends after so many steps, or so much time. What makes the body of rows
-should do no more than join them: each row is best made text in its own step. Who asks while others
-are being answered waits for his turn: pages of a dashboard ask about many groups at once.
+should do no more than join them: each row is best made text in its own step. A request that
+comes while others are being answered waits for its turn: pages of a dashboard ask about many groups
+at once.
 """
 
 from __future__ import annotations
