@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ledgermq.remoting.protocol.hosts import is_port
 from ledgermq.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def parse_addresses(text: str, option: str = "--namesrv") -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
+        if not host or not is_port(port):
             raise typer.BadParameter(f"{address!r} is not HOST:PORT", param_hint=option)
     if not addresses:
         raise typer.BadParameter("no address given, e.g. 127.0.0.1:9876", param_hint=option)

@@ -6,11 +6,12 @@ themselves.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ledgermq.remoting.protocol.hosts import is_port
 
 PANEL = "Servers"
 ConfigFile = Annotated[
@@ -29,8 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def _check_ports(given: list[str] | None) -> list[str] | None:
     for word in given or []:
-        is_port = re.fullmatch("[0-9]{1,5}", word) is not None and 0 < int(word) < 65_536
-        if "=" not in word and not is_port:
+        if "=" not in word and not is_port(word):
             raise typer.BadParameter(f"{word!r} is neither a port nor KEY=VALUE")
     return given
 

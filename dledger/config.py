@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from ledgermq.remoting.protocol.hosts import is_port
 from ledgermq.remoting.transport.credentials import SecuritySettings
 
 ENTRY_HEADER_BYTES: Final = 48
@@ -31,7 +32,7 @@ def is_address(address: str) -> bool:
     is_host = 0 < len(host) <= HOST_CHARACTERS_MAX and host.isascii() and host.isprintable()
     if not is_host or " " in host:
         return False
-    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
+    return is_port(port)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from ledgermq.client.hooks import Hook
 from ledgermq.client.message import ConsumeFrom, MessageModel
 from ledgermq.client.rebalance import Allocate, allocate_averagely
 from ledgermq.remoting.protocol.access import AccountKey
+from ledgermq.remoting.protocol.hosts import is_port
 from ledgermq.remoting.transport.tls import client_context
 from ledgermq.runtime.machine import process_id
 
@@ -90,7 +91,7 @@ class ClientConfig:
             raise ValueError("namesrv_addrs: at least one name server is needed")
         for addr in self.namesrv_addrs:
             host, _, port = addr.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            if not host or not is_port(port):
                 raise ValueError(f"namesrv_addrs: {addr!r} is not host:port")
         for name in (
             "send_timeout_ms", "connect_timeout_ms", "request_timeout_ms", "stall_ms",

@@ -11,6 +11,12 @@ _PORT_DIGITS_MAX: Final = 5
 _SHOWN_MAX: Final = 80
 
 
+def is_port(text: str) -> bool:
+    """Tell whether a text is the number of a port that can be dialled."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _PORT_DIGITS_MAX
+    return is_number and 0 < int(text) <= _PORT_MAX
+
+
 @lru_cache(maxsize=4096)
 def pack_host(address: str, port: int) -> bytes:
     """Return the packed form of a literal IPv4 or IPv6 address and a port.
