@@ -40,7 +40,9 @@ from ledgermq.remoting.protocol.message import (
 from ledgermq.remoting.protocol.properties import find_property, java_string_hash
 
 TOPIC_BYTES_MAX: Final = TOPIC_BYTES_MAX_V1
-"""Of what is written here; what lies in a log of RocketMQ 5 may have a longer one."""
+"""Of what is written here."""
+TOPIC_BYTES_READ: Final = 255
+"""Of what is read: RocketMQ 5 names retry topics of its POP so, in V2 records."""
 UNIT_BYTES: Final = 20
 UNIT: Final = Struct(">qiq")
 FIRST_OFFSET_MAX: Final = 2**56

@@ -15,7 +15,7 @@ from store.layout import (
     read_record,
     record_body,
 )
-from store.queues.consume_queue import names_queue
+from store.queues.names import names_queue
 
 RECORD_HEAD_BYTES: Final = 88
 RECORD_BYTES_MIN: Final = 91

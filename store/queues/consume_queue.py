@@ -24,6 +24,7 @@ from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import GAP_UNIT, SCHEDULE_TOPIC_BYTES, TOPIC_BYTES_MAX, UNIT_BYTES
 from store.origins import kind_in
 from store.queues.files import QueueFiles
+from store.queues.names import QUEUE_ID_MAX, maybe_names
 
 if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
@@ -34,8 +35,6 @@ NEW_FILE_WORK: Final = 8
 """Making a file takes as long as so many writes."""
 TURN_TICKS: Final = 600
 """Ticks after which every queue has had its turn to be written."""
-_QUEUE_ID_MAX: Final = 0x7FFFFFFF
-_TOPIC_BYTES_MAX: Final = 255  # RocketMQ 5 names retry topics of its POP so, in V2 records
 
 _log = logging.getLogger(__name__)
 
@@ -383,9 +382,9 @@ class ConsumeQueues:
         queue = self.by_key.get((topic, queue_id))
         if queue is not None:
             return queue
-        if not 0 <= queue_id <= _QUEUE_ID_MAX:
+        if not 0 <= queue_id <= QUEUE_ID_MAX:
             return None
-        names = self._topics.get(topic) or _maybe_names(topic)
+        names = self._topics.get(topic) or maybe_names(topic)
         if names is None:
             return None
         self._topics[topic] = names
@@ -467,23 +466,6 @@ class ConsumeQueues:
         self.flushed_count += count
         self.has_space = self.has_space or not self.unwritten
         return self.has_space
-
-
-def names_queue(topic: bytes, queue_id: int) -> bool:
-    """Tell whether there can be such a queue."""
-    return 0 <= queue_id <= _QUEUE_ID_MAX and _maybe_names(topic) is not None
-
-
-def _maybe_names(topic: bytes) -> tuple[bytes, str, bytes] | None:
-    """Return a topic encoded, decoded and as records have it; None if it can name no directory."""
-    if not 0 < len(topic) <= _TOPIC_BYTES_MAX or topic in {b".", b".."}:
-        return None
-    if b"/" in topic or b"\0" in topic:
-        return None
-    try:
-        return topic, topic.decode(), bytes((len(topic) & 0xFF,)) + topic
-    except UnicodeDecodeError:
-        return None
 
 
 def _flush_queue(queue: ConsumeQueue) -> bool:

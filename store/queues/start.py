@@ -18,7 +18,8 @@ from dledger.segments.open_files import may_open_no_more
 from ledgermq.runtime.errors import FatalError
 from store.layout import UNIT_BYTES
 from store.limits import QUEUE_STARTS_MAX
-from store.queues.consume_queue import DamagedUnits, names_queue
+from store.queues.consume_queue import DamagedUnits
+from store.queues.names import names_queue
 
 if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues

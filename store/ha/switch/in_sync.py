@@ -139,7 +139,9 @@ class InSync:
             return None
         stay = {one for one in self.members if one == self.own_id or self._keeps_up(one, now_ms)}
         if stay == self.members:
-            stay |= self._next_one(counted, now_ms) or self._hold_for_one(now_ms)
+            stay |= self._next_one(counted, now_ms)
+            if stay == self.members:
+                self._hold_for_one(now_ms)
         return frozenset(stay) if stay != self.members else None
 
     def _next_one(self, counted: int, now_ms: int) -> set[int]:
@@ -155,8 +157,8 @@ class InSync:
         ]
         return {min(fit)[1]} if fit else set()
 
-    def _hold_for_one(self, now_ms: int) -> frozenset[int]:
-        """Have entries wait for a slave that is close behind; return that nobody is asked for yet.
+    def _hold_for_one(self, now_ms: int) -> None:
+        """Have entries wait for a slave that is close behind, before it is asked for.
 
         Where they follow each other without a pause, each counts before the slave has it: there is
         no moment in which it has all. Now there is, unless it hangs.
@@ -166,7 +168,7 @@ class InSync:
             if now_ms - since_ms >= HOLD_MS:
                 self._let_go()
                 self._followers[one].refused_ms = now_ms
-            return frozenset()
+            return
         for one, found in self._followers.items():
             is_close = found.is_connected and now_ms - found.caught_up_ms < CLOSE_MS
             if one in self.members or not is_close or now_ms - found.refused_ms < REFUSED_MS:
@@ -175,7 +177,6 @@ class InSync:
                 found.close_ms = now_ms
             elif now_ms - found.close_ms >= CLOSE_FOR_MS and not self._pending:
                 self._held, self._pending = (one, now_ms), frozenset({one})
-        return frozenset()
 
     def _let_go(self) -> None:
         """Have entries wait no more for a slave that was not asked for."""
