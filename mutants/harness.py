@@ -487,4 +487,10 @@ HARNESS: Final = (
             ("if not isinstance(wanted.dataType, StructType) or", "if 1 or"),
         ),
     ),
+    Mutant(
+        name="excused-by-a-refusal",
+        breaks="A disk that refused calls excuses the loss of what it had taken before.",
+        source="One eio under asynchronous flush excused whatever a pair lost.",
+        plant=patch("chaos.nemesis.shimmed:Shimmed.__init__", ("if self._how.keeps", "if False")),
+    ),
 )

@@ -85,4 +85,26 @@ MISSED: Final = (
             ("    self._in_flight = self._in_flight_bytes = 0\n", ""),
         ),
     ),
+    Mutant(
+        name="installed-amid-a-removal",
+        breaks="A snapshot takes the place of a log of which a trim has not removed all yet.",
+        source="docs/raft.md: the segments of a log follow on each other at each start.",
+        plant=patch(
+            "dledger.storage.log_store:LogStore.stage",
+            ("while work.install and self._dropped:", "while False:"),
+        ),
+    ),
+    Mutant(
+        name="copied-behind-the-term",
+        breaks="Offsets are copied by a broker that lost its leadership while it waited for that.",
+        source="docs/adr/0007: what a leader has not proposed ends with its term.",
+        plant=patch(
+            "broker.processor.other_groups:OtherGroupsProcessor._copied",
+            (
+                "    source, target = header.src_group, header.dest_group\n",
+                "    source, target = header.src_group, header.dest_group\n"
+                "    drops = self._tables.offsets.drops\n",
+            ),
+        ),
+    ),
 )

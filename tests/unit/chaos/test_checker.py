@@ -424,13 +424,19 @@ def test_loss_is_bounded_by_what_the_lost_disk_alone_had(durability, wiped, lost
         assert "expected loss" in found.reasons[0]
 
 
+def refused_calls(of, root):
+    """Return the row of a fault by which a disk refuses calls."""
+    kind = FAULTS["eio"]
+    eio = kind.make(setting_of(World(root=root)), "n0", **kind.complete({"of": of}))
+    return FaultRecord(fault_id="1", kind="eio", targets=("n0",), witness=eio.witness).row()
+
+
 @pytest.mark.parametrize(("durability", "of"), [("master", "sync"), ("in-sync", "write")])
 def test_what_a_master_loses_beside_calls_that_failed_is_not_excused(durability, of, tmp_path):
     """The library refuses calls and takes nothing: what was written is in the page cache."""
-    world = World(root=tmp_path)
-    kind = FAULTS["eio"]
-    eio = kind.make(setting_of(world), "n0", **kind.complete({"of": of}))
-    row = FaultRecord(fault_id="1", kind="eio", targets=("n0",), witness=eio.witness).row()
+    row = refused_calls(of, tmp_path)
+    with planted(HARNESS_BUGS["excused-by-a-refusal"]):
+        assert refused_calls(of, tmp_path)["only_there"] is None
     codes = []
     for alone in (row["only_there"], None):  # None: nobody counted, so that all is excused
         history = clean(

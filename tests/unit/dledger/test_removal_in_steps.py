@@ -8,6 +8,9 @@ from dledger.codec.snapshot import decode_snapshot, encode_snapshot
 from dledger.core.snapshot import StageWork
 from dledger.storage import log_store
 from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.test_snapshot import GROUP, SEGMENT, make_log, open_store, snapshot
 
 
@@ -48,6 +51,11 @@ def installed_amid_a_trim(path):
 
 def test_a_snapshot_takes_the_place_of_a_log_that_is_being_trimmed(tmp_path):
     assert installed_amid_a_trim(tmp_path / "n") == (1_001, 1_001)
+
+
+def test_the_planted_gap_behind_an_install_is_noticed(tmp_path):
+    with planted(BY_TESTS["installed-amid-a-removal"]), pytest.raises(FatalError):
+        installed_amid_a_trim(tmp_path / "n")
 
 
 def test_two_trims_at_a_time_leave_no_gap(tmp_path):
