@@ -25,18 +25,20 @@ def test_no_contract_was_dropped() -> None:
     assert {contract["name"] for contract in contracts} >= CONTRACTS
 
 
-@pytest.mark.slow
-def test_every_contract_is_kept() -> None:
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
+def runs_well(program: str, *words: str) -> None:
+    """Run a program in a process of its own; it has to end well."""
+    command = [sys.executable, "-c", program, *words]
     done = subprocess.run(
-        [*command, "--no-cache", "--no-logo"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
+        command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_every_contract_is_kept() -> None:
+    runs_well(
+        "from importlinter.cli import lint_imports_command as c; c()", "--no-cache", "--no-logo"
+    )
 
 
 SHARED = {
@@ -77,12 +79,4 @@ def test_the_simulator_needs_no_extra() -> None:
     """An image has none of them, and a seed has to give there what it gives here."""
     extras = ["matplotlib", "numpy", "pandas", "pyarrow", "pyspark"]
     hidden = f"import sys; sys.modules.update(dict.fromkeys({extras})); from cli.main import main; "
-    done = subprocess.run(
-        [sys.executable, "-c", f"{hidden}sys.exit(main(['sim', '--seed', '1', '--json']))"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    runs_well(f"{hidden}sys.exit(main(['sim', '--seed', '1', '--json']))")

@@ -443,14 +443,19 @@ def test_a_server_that_stops_lets_go_of_those_that_never_spoke(certs: Path) -> N
     run_bounded(test())
 
 
-def test_files_are_read_anew_and_what_cannot_be_read_changes_nothing(
-    certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def of_own_files(certs: Path, tmp_path: Path) -> tuple[Path, ServerTls, ssl.SSLContext]:
+    """Return a copy of the certificates, a server that has read it, and what it serves with."""
     mine = tmp_path / "certs"
     shutil.copytree(certs, mine)
     server = ServerTls(settings(mine))
     server.load()
-    first = server.context(100)
+    return mine, server, server.context(100)
+
+
+def test_files_are_read_anew_and_what_cannot_be_read_changes_nothing(
+    certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, server, first = of_own_files(certs, tmp_path)
     (mine / "ours/node.crt").write_text("half of a file")
     assert server.context(100 + tls.LOOK_S) is first
     assert "event=tls_not_read" in caplog.text
@@ -493,11 +498,7 @@ def test_a_container_s_health_is_asked_for_with_tls_where_nothing_else_is_served
 def test_files_that_may_be_read_at_last_are_read(
     certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = tmp_path / "certs"
-    shutil.copytree(certs, mine)
-    server = ServerTls(settings(mine))
-    server.load()
-    first = server.context(100)
+    mine, server, first = of_own_files(certs, tmp_path)
     key = mine / "ours/node.key"
     key.write_bytes((certs / "ours/node.key").read_bytes())
 
