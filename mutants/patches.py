@@ -65,6 +65,7 @@ from mutants.replication import REPLICATION
 from mutants.replies import REPLIES
 from mutants.retries import RETRIES
 from mutants.reviewed import REVIEWED
+from mutants.roles import ROLES
 from mutants.servers import SERVERS
 from mutants.services import SERVICES
 from mutants.serving import SERVING
@@ -158,6 +159,7 @@ _BY_TESTS: Final = (
     *REPLIES,
     *RETRIES,
     *REVIEWED,
+    *ROLES,
     *SERVERS,
     *SERVICES,
     *SLAVES,

@@ -21,6 +21,7 @@ from broker.slave_sync.signed import calls_of
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.runtime.cancel import timeout
 from store.dispatch.anomalies import Copied
+from store.ha.switch.confirmed import PERIOD_S, ConfirmedFile
 from store.ha.switch.epoch_file import EpochFile
 from store.ha.switch.epochs import clip
 from store.ha.switch.logs import SwitchMasterLog, SwitchSlaveLog
@@ -45,11 +46,13 @@ class SwitchedMaster(OverPlain):
         config = self._config = core.config
         disk, clock, _, on_fatal = core.machine
         self._role = role
+        self._tasks = core.tasks
         self._own_log = log = SwitchMasterLog(
             config.plain_log_config(), role.in_sync, disk=disk, clock=clock, on_fatal=on_fatal
         )
         super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
+        self._confirmed = ConfirmedFile(config.store_path, disk)
         self.processors = (*self.processors, _epoch_processor(core, role, log, self._epochs))
         self._address = (config.listen_host, config.ha_port)
         door = ha_door(config, self.credentials, core.rng)
@@ -69,6 +72,7 @@ class SwitchedMaster(OverPlain):
         """Open the log, and write down that its epoch begins. Errors: `FatalError`."""
         super().open()
         log, epochs = self._own_log, self._epochs
+        self._confirmed.load(log.end_position)
         epochs.load()
         # The first epoch stands for what there was before: nobody else's log has it.
         epochs.begin(self._role.epoch, log.next_position if epochs.epochs else log.first_position)
@@ -84,10 +88,12 @@ class SwitchedMaster(OverPlain):
                 *self._address,
             )
         await self._ha.start()
+        self._tasks.spawn("confirmed position", _keep_confirmed(self._own_log, self._confirmed))
 
     async def end(self) -> None:
         """Leave the slaves."""
         await self._ha.stop()
+        await self._confirmed.finish()
 
     @property
     def committed(self) -> int:
@@ -133,6 +139,7 @@ class SwitchedSlave(OverPlain):
         log.cut_from = role.cut_from
         super().__init__(_over_copied(core, log))
         self._epochs = EpochFile(config.store_path, disk)
+        self._confirmed = ConfirmedFile(config.store_path, disk)
         self.processors = (*self.processors, _epoch_processor(core, role, log, self._epochs))
         self._client = RemotingClient(tls=core.files.client_tls)
         self._ha = SwitchHaSlave(
@@ -154,14 +161,16 @@ class SwitchedSlave(OverPlain):
         super().open()
         if self._role.cut_from is not None:
             self._plain.lower_promises()
+        self._confirmed.load(self._own_log.end_position)
         self._epochs.load()
 
     async def begin(self) -> None:
         """Follow."""
         await super().begin()
-        self._own_log.confirm(self._core.store.applied)  # nothing else was ever dispatched
+        self._own_log.confirm(self._known_confirmed())
         self._ha.set_master(self._role.ha_address)
         tasks = self._core.tasks
+        tasks.spawn("confirmed position", _keep_confirmed(self._own_log, self._confirmed))
         tasks.spawn("follow the master", self._ha.run())
         client = calls_of(self._core, self._client, self.credentials)
         sync = build_slave_sync(self._core, client, self.followed_master, self.on_applied)
@@ -170,7 +179,12 @@ class SwitchedSlave(OverPlain):
     async def end(self) -> None:
         """Ask the master nothing more."""
         await self._client.close()
+        await self._confirmed.finish()
         await super().end()
+
+    def _known_confirmed(self) -> int:
+        """Return up to where the log was acknowledged: nothing else was ever dispatched."""
+        return max(self._core.store.applied, self._confirmed.position)
 
     def progress(self) -> tuple[int, int] | None:
         """Return the epoch of the last entry and the end of the log; None before it was open."""
@@ -207,6 +221,13 @@ class SwitchedSlave(OverPlain):
             "leader": self._role.master_address or None,
             "following": self._ha.status(),
         }
+
+
+async def _keep_confirmed(log: PlainLog, file: ConfirmedFile) -> None:
+    """Have on disk what counts, for ever. Errors: `FatalError`."""
+    while True:
+        await asyncio.sleep(PERIOD_S)
+        await file.save(log.committed_position)
 
 
 def _over_copied(core: Core, log: PlainLog) -> PlainMode:

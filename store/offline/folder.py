@@ -38,7 +38,7 @@ ROOT_NAMES: Final = frozenset(
         "config", "consumequeue.checkpoint", "consumequeue.clean", "index.checkpoint",
         "batchconsumequeue", "timerwheel", "timerlog", "ha", "epochFileCheckpoint", "timermetrics",
         "transactionCheckpoint", "copied", "brokerIdentity", "brokerIdentity-temp",
-        "brokerIdentity.json",
+        "brokerIdentity.json", "confirmedPosition",
     }
 )  # fmt: skip
 """What a ``storePathRootDir`` holds, ours or RocketMQ's."""

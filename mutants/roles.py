@@ -1,0 +1,28 @@
+"""Planted bugs around a change of role: what a replica knows again, writes first, and waits for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+ROLES: Final = (
+    Mutant(
+        name="switch-confirmed-forgotten",
+        breaks="A slave that was killed knows nothing as confirmed but what its queues have.",
+        source="docs/adr/0020, step 2; a checkpoint of queues each five seconds.",
+        plant=patch(
+            "broker.modes.switched:SwitchedSlave._known_confirmed",
+            ("max(self._core.store.applied, self._confirmed.position)", "self._core.store.applied"),
+        ),
+    ),
+    Mutant(
+        name="switch-confirmed-beyond-the-end",
+        breaks="What comes where a log has lost its end counts as confirmed by what was there.",
+        source="A position that outlives the log that it speaks of.",
+        plant=patch(
+            "store.ha.switch.confirmed:ConfirmedFile.load",
+            ("if found > end:", "if False:"),
+        ),
+    ),
+)
