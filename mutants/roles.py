@@ -25,4 +25,13 @@ ROLES: Final = (
             ("if found > end:", "if False:"),
         ),
     ),
+    Mutant(
+        name="switch-settled-before-its-epoch",
+        breaks="What an elected slave has more is read before its epoch is on disk.",
+        source="A power cut between the two; docs/adr/0020, reserve.",
+        plant=patch(
+            "broker.modes.switched:SwitchedSlave.settle",
+            ("_begin_epoch(self._epochs, log, epoch)", "pass"),
+        ),
+    ),
 )

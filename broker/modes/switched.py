@@ -74,8 +74,7 @@ class SwitchedMaster(OverPlain):
         log, epochs = self._own_log, self._epochs
         self._confirmed.load(log.end_position)
         epochs.load()
-        # The first epoch stands for what there was before: nobody else's log has it.
-        epochs.begin(self._role.epoch, log.next_position if epochs.epochs else log.first_position)
+        _begin_epoch(epochs, log, self._role.epoch)
         self._ha.epochs = epochs.epochs
 
     async def begin(self) -> None:
@@ -190,16 +189,19 @@ class SwitchedSlave(OverPlain):
         """Return the epoch of the last entry and the end of the log; None before it was open."""
         return _progress(self._own_log, self._epochs)
 
-    async def settle(self) -> None:
-        """Dispatch all that the log has: this broker is the next master, and that counts now.
+    async def settle(self, epoch: int) -> None:
+        """Dispatch all that the log has: this broker is the master of ``epoch``, and that counts.
 
-        Nobody is followed any more: a former master that lives still may have more to send.
+        Nobody is followed any more: a former master that lives still may have more to send. That
+        the epoch has begun is on disk first: should the power go now, nobody is elected who lacks
+        what is read by then. Errors: `FatalError`.
         """
         store, log = self._core.store, self._own_log
         self._ha.set_master("")
         try:
             async with timeout(SETTLE_S):
                 await asyncio.sleep(0)  # the connection ends
+                _begin_epoch(self._epochs, log, epoch)
                 log.confirm(log.end_position)
                 while store.applied < log.end_position:
                     await asyncio.sleep(SETTLE_STEP_S)
@@ -221,6 +223,14 @@ class SwitchedSlave(OverPlain):
             "leader": self._role.master_address or None,
             "following": self._ha.status(),
         }
+
+
+def _begin_epoch(epochs: EpochFile, log: PlainLog, epoch: int) -> None:
+    """Write down that the log goes on in ``epoch``, unless that is done. Errors: `FatalError`."""
+    known = epochs.epochs
+    if not known or known[-1].epoch != epoch:
+        # The first epoch stands for what there was before: nobody else's log has it.
+        epochs.begin(epoch, log.next_position if known else log.first_position)
 
 
 async def _keep_confirmed(log: PlainLog, file: ConfirmedFile) -> None:

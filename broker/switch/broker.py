@@ -301,7 +301,7 @@ class SwitchingBroker:
             self._registration.forget()  # somebody has been it in this epoch
             return
         if self.running is not None and isinstance(self.running.mode, SwitchedSlave):
-            await self.running.mode.settle()
+            await self.running.mode.settle(view.epoch)
         await self._end_role(f"it is the master of epoch {view.epoch}")
         self._registration.epoch = view.epoch  # once is enough
         in_sync = InSync(own_id, self._config.behind_max_ms, count_min=self._config.in_sync_min)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.modes.switched import SwitchedSlave
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.ha.switch import confirmed
 from store.ha.switch.confirmed import CONFIRMED_FILE, ConfirmedFile
+from store.ha.switch.epoch_file import EpochFile
+from store.ha.switch.logs import SwitchSlaveLog
 from tests.integration.plain_broker import Plain, plain
 from tests.integration.test_cut_promises import slave_of, starts_of
 
@@ -74,6 +77,41 @@ def test_what_counts_is_written_while_a_slave_runs(
                 await asyncio.sleep(0.01)
                 again.load(slave.mode.log.end_position)
         await slave.stop()
+
+    asyncio.run(main())
+
+
+async def epochs_as_it_counts(written: Plain, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the epochs on disk as the tail of a slave counts that was elected in epoch 5."""
+    slave = slave_of(written, None)
+    await slave.start()
+    epochs, log, found = EpochFile(written.config.store_path, RealDisk()), slave.mode.log, [0]
+    assert isinstance(log, SwitchSlaveLog)
+    assert isinstance(slave.mode, SwitchedSlave)
+    confirm = log.confirm
+
+    def look(position: int) -> None:
+        epochs.load()
+        found[:] = [one.epoch for one in epochs.epochs]
+        confirm(position)
+
+    monkeypatch.setattr(log, "confirm", look)
+    await slave.mode.settle(5)
+    assert slave.store.applied == log.end_position
+    await slave.stop()
+    return found
+
+
+def test_an_epoch_is_on_disk_before_the_tail_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one without the tail may be elected once the power is gone, though it was read."""
+
+    async def main() -> None:
+        written, _ = await killed(tmp_path, "a")
+        with planted(BY_TESTS["switch-settled-before-its-epoch"]):
+            assert await epochs_as_it_counts(written, monkeypatch) == []
+        assert await epochs_as_it_counts(written, monkeypatch) == [5]
 
     asyncio.run(main())
 
