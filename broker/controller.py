@@ -158,6 +158,7 @@ class BrokerController:
         leave.callback(mode.leave)
         mode.open()
         leave.push_async_callback(mode.log.stop)
+        leave.callback(self.store.close_files)
         mode.load()
         leave.push_async_callback(self.store.stop)
         await mode.start_log()

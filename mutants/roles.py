@@ -34,4 +34,13 @@ ROLES: Final = (
             ("_begin_epoch(self._epochs, log, epoch)", "pass"),
         ),
     ),
+    Mutant(
+        name="switch-full-disk-ends-the-role",
+        breaks="A broker ends that gets a role while its disk is full.",
+        source="RocketMQ 5 changeToMaster on a full disk.",
+        plant=patch(
+            "broker.switch.broker:_is_of_a_full_disk",
+            ("cause.errno in FULL", "False"),
+        ),
+    ),
 )

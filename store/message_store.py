@@ -173,6 +173,12 @@ class MessageStore:
         await self.checkpoints.finish()
         self._queues.files.close()
 
+    def close_files(self) -> None:
+        """Close the files, also of a store whose `load` has failed. Idempotent."""
+        self._queues.files.close()
+        if self._index is not None:
+            self._index.close()
+
     @property
     def readable(self) -> bool:
         """Whether this replica answers reads: it leads, or is one that others may read from."""

@@ -35,10 +35,14 @@ from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.signing import CONTROLLER_AUDIENCE
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.disk import FULL
+from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import Supervisor
 from store.ha.switch.in_sync import InSync
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.config import BrokerConfig
     from broker.modes.assignment import Assignment
     from broker.switch.controllers import View
@@ -51,8 +55,14 @@ if TYPE_CHECKING:
 KEEP_S: Final = 0.1
 CREDENTIALS_MS: Final = 5_000
 NO_MASTER: Final = 0
+ROOM_S: Final = 5.0
+"""So long nobody tries again to begin a role for which the disk had no room."""
 
 _log = logging.getLogger(__name__)
+
+
+class NoRoom(Exception):  # noqa: N818  # says what is
+    """The disk is too full for a role to begin; the message says what could not be written."""
 
 
 class SwitchingBroker:
@@ -193,6 +203,8 @@ class SwitchingBroker:
             except NotRegistered as error:
                 await self._end_role(str(error))
                 self._wait_for(str(error))
+            except NoRoom as error:
+                await self._on_full_disk(str(error))
             if self.running is None:
                 await self._waiting.look()
             await self._pause()
@@ -225,8 +237,15 @@ class SwitchingBroker:
                 " of the name servers with enableControllerInNamesrv=true has to run"
             )
 
+    async def _on_full_disk(self, reason: str) -> None:
+        """Have no role until there is room; if it was elected, there is another election then."""
+        await self._end_role("the disk is full")
+        self._registration.forget()
+        self._wait_for(f"the disk is full ({reason}): a role begins with a few free kilobytes")
+        await asyncio.sleep(ROOM_S)
+
     async def _follow(self, view: View) -> None:
-        """Be what a controller says."""
+        """Be what a controller says. Errors: `NoRoom`, `Unanswered`; `FatalError`."""
         own_id, role = self._registration.own_id, self.role
         if view.epoch < max(self._registration.epoch, 0 if role is None else role.epoch):
             return  # said by one that leads no more
@@ -301,7 +320,8 @@ class SwitchingBroker:
             self._registration.forget()  # somebody has been it in this epoch
             return
         if self.running is not None and isinstance(self.running.mode, SwitchedSlave):
-            await self.running.mode.settle(view.epoch)
+            with _room_for_it():
+                await self.running.mode.settle(view.epoch)
         await self._end_role(f"it is the master of epoch {view.epoch}")
         self._registration.epoch = view.epoch  # once is enough
         in_sync = InSync(own_id, self._config.behind_max_ms, count_min=self._config.in_sync_min)
@@ -343,7 +363,7 @@ class SwitchingBroker:
         self._notice.set()
 
     async def _begin_role(self, role: Assignment, config: BrokerConfig) -> BrokerController:
-        """Open a broker. Errors: `FatalError`."""
+        """Open a broker. Errors: `NoRoom`; `FatalError`."""
         begun_ms = self._clock.monotonic_ms()
         self._waits_for = ""
         await self._waiting.close()
@@ -360,7 +380,8 @@ class SwitchingBroker:
             access_file=self._access_file,
             files=self._files,
         )
-        await running.start()
+        with _room_for_it():
+            await running.start()
         _log.info(
             "event=role_taken role=%s id=%d epoch=%d ms=%d",
             type(role).__name__.removeprefix("As").lower(),
@@ -389,3 +410,19 @@ class SwitchingBroker:
         if reason != self._waits_for:
             self._waits_for = reason
             _log.warning("event=waits_for_a_role reason=%r", reason)
+
+
+@contextlib.contextmanager
+def _room_for_it() -> Iterator[None]:
+    """Make of the end of a process, where the disk is full, something to wait for."""
+    try:
+        yield
+    except FatalError as error:
+        if _is_of_a_full_disk(error):
+            raise NoRoom(error.message) from error
+        raise
+
+
+def _is_of_a_full_disk(error: FatalError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in FULL

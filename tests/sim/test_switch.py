@@ -20,7 +20,7 @@ from tests.sim.test_seeds import digest_in_process
 KNOWN = json.loads((Path(__file__).parent / "known_seeds_controller.json").read_text())
 SEEDS = tuple(range(1, 13))
 NO_ROOM_FOR_ITS_EPOCH = 810081
-"""A replica is elected whose disk is full: it ends, and is not the master."""
+"""A replica is elected whose disk is full: it has no role, and is not the master."""
 
 pytestmark = pytest.mark.slow
 
