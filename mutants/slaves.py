@@ -92,7 +92,7 @@ SLAVES: Final = (
         plant=patch(
             "broker.state.own_offsets:OwnOffsets._compare_key",
             (
-                "if own is not None and is_as_before and _is_news(own, base, now):",
+                "if own is not None and is_as_before and _is_news(own, now):",
                 "if False:",
             ),
         ),
@@ -105,6 +105,34 @@ SLAVES: Final = (
         plant=patch(
             "broker.state.own_offsets:OwnOffsets.note_given",
             ("if one.queue_id in self._bases.get(key, {}):", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="given-offset-forgotten-by-a-restart",
+        breaks="A slave that starts anew takes what it gave its master for the word of somebody.",
+        source="RocketMQ's slaves give nothing back.",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets._rows_of",
+            ("given = self._given.get((key, number))", "given = None"),
+        ),
+    ),
+    Mutant(
+        name="reset-to-what-was-before-undone",
+        breaks="A group that is moved at the master to where it was before it was given an offset"
+        " is moved on by its slave.",
+        source="RocketMQ ResetOffsetByTime: who moves a group has the last word.",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets._compare_key",
+            ("now == given != base", "False"),
+        ),
+    ),
+    Mutant(
+        name="offset-of-minus-one-believed",
+        breaks="A slave forgets what a group committed because its master says -1.",
+        source="RocketMQ ConsumerManageProcessor.queryConsumerOffset: below 0 is not found.",
+        plant=patch(
+            "broker.state.own_offsets:_said",
+            ("offset is None or offset < 0", "offset is None"),
         ),
     ),
     Mutant(

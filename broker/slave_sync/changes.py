@@ -108,7 +108,7 @@ class Changes:
                     ahead[key, queue_id] = mine
                     if offset >= self._ahead.get((key, queue_id), offset):
                         continue
-                if mine == offset:
+                if mine == offset or offset < 0:  # as RocketMQ reads it, that is none
                     continue
                 rows.setdefault(key, {})[queue_id] = offset
                 size_bytes += _ROW_BYTES + len(key)

@@ -52,17 +52,35 @@ class OwnOffset(NamedTuple):
     """What the master has instead, as it says."""
 
 
+class _Row(msgspec.Struct, array_like=True):
+    own: Int64
+    base: Int64 | None
+    """What the master had said before."""
+    given: Int64 | None = None
+    """What it took of these, and has not told since."""
+
+
 class _Saved(msgspec.Struct, rename="camel"):
-    offset_table: dict[str, dict[int, tuple[Int64, Int64 | None]]]
-    """topic@group -> queue id -> the offset, and what the master had said before."""
+    offset_table: dict[str, dict[int, _Row]]
+    """topic@group -> queue id -> the row."""
 
 
-def _is_news(own: int, base: int | None, now: int | None) -> bool:
+class _Text(msgspec.Struct, rename="camel"):
+    offset_table: dict[str, dict[int, tuple[int | None, ...]]]
+    """As `_Saved`; without the third column where there is none, as earlier versions read it."""
+
+
+def _is_news(own: int, now: int | None) -> bool:
     """Tell whether the master lacks an offset: it moves nobody back who committed there.
 
     A consumer that began at the slave's older offset commits lower ones at first.
     """
-    return own != base if now is None else own > now
+    return now is None or own > now
+
+
+def _said(offset: int | None) -> int | None:
+    """Return what a master's offset says: a negative one, as RocketMQ reads it, is none."""
+    return None if offset is None or offset < 0 else offset
 
 
 class OwnOffsets(ReplicatedTable):
@@ -74,12 +92,12 @@ class OwnOffsets(ReplicatedTable):
         self._offsets = offsets
         self._bases: dict[str, dict[int, int | None]] = {}
         self._given: dict[tuple[str, int], int] = {}
-        """What the master took of these since this broker started."""
+        """What the master took of these, and has not told since."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Take a committed offset; see `ConsumerOffsetTable.commit`."""
         key = topic + "@" + group
-        base = self._offsets.applied_offset(key, queue_id)
+        base = _said(self._offsets.applied_offset(key, queue_id))
         is_first = self._offsets.pending_offset(key, queue_id) is None
         if not self._offsets.commit(group, topic, queue_id, offset):
             return False
@@ -116,9 +134,11 @@ class OwnOffsets(ReplicatedTable):
         topic, _, group = key.rpartition("@")
         for queue_id, base in list(bases.items()):
             own = self._offsets.pending_offset(key, queue_id)
-            now, given = said.get(queue_id), self._given.get((key, queue_id), base)
+            now, given = _said(said.get(queue_id)), self._given.get((key, queue_id), base)
             is_as_before = now in {base, given, None}
-            if own is not None and is_as_before and _is_news(own, base, now):
+            if now is not None and now == given != base:
+                self._note_told(key, queue_id, now)
+            if own is not None and is_as_before and _is_news(own, now):
                 due.append(OwnOffset(topic, group, queue_id, own, now))
                 continue
             if own is not None and now is not None and own < now:
@@ -130,6 +150,15 @@ class OwnOffsets(ReplicatedTable):
         if not bases:
             self._bases.pop(key, None)
 
+    def _note_told(self, key: str, queue_id: int, now: int) -> None:
+        """Take that the master tells what it was given, some seconds later, and so has it on disk.
+
+        What it had before that is said by somebody who moves the group, from now on.
+        """
+        self._bases[key][queue_id] = now
+        self._given.pop((key, queue_id), None)
+        self.changes += 1
+
     def note_given(self, one: OwnOffset) -> None:
         """Take that the master has taken one: that it says so from now on is nobody else's word.
 
@@ -138,6 +167,7 @@ class OwnOffsets(ReplicatedTable):
         key = one.topic + "@" + one.group
         if one.queue_id in self._bases.get(key, {}):
             self._given[key, one.queue_id] = one.offset
+            self.changes += 1
 
     def bound(self, max_offset: Callable[[str, int], int]) -> None:
         """Take back what is past the end of a queue; of the master, before it proposes any.
@@ -193,15 +223,20 @@ class OwnOffsets(ReplicatedTable):
         has changed since this call is written again.
         """
         return text_in_steps(
-            lambda keys: _Saved({key: self._rows_of(key) for key in keys}),
+            lambda keys: _Text({key: self._rows_of(key) for key in keys}),
             list(self._bases),
             lambda key: 1 + len(self._bases.get(key, ())) // ROWS_OF_A_WEIGHT,
         )
 
-    def _rows_of(self, key: str) -> dict[int, tuple[Int64, Int64 | None]]:
+    def _rows_of(self, key: str) -> dict[int, tuple[int | None, ...]]:
         bases = self._bases.get(key, {})
         pending = {number: self._offsets.pending_offset(key, number) for number in bases}
-        return {number: (own, bases[number]) for number, own in pending.items() if own is not None}
+        rows: dict[int, tuple[int | None, ...]] = {}
+        for number, own in pending.items():
+            if own is not None:
+                given = self._given.get((key, number))
+                rows[number] = (own, bases[number], *(() if given is None else (given,)))
+        return rows
 
     def restore(self, data: bytes) -> None:
         """See `ReplicatedTable`; called after the offsets were restored.
@@ -211,9 +246,12 @@ class OwnOffsets(ReplicatedTable):
         self._bases, self._given = {}, {}
         for key, rows in decode_file(data, _Saved).offset_table.items():
             topic, _, group = key.rpartition("@")
-            for queue_id, (offset, base) in rows.items():
-                is_due = self._offsets.applied_offset(key, queue_id) == base
-                if is_due and self._offsets.commit(group, topic, queue_id, offset):
-                    self._bases.setdefault(key, {})[queue_id] = base
+            for queue_id, row in rows.items():
+                now = _said(self._offsets.applied_offset(key, queue_id))
+                is_due = now == _said(row.base) or (now is not None and now == row.given)
+                if is_due and self._offsets.commit(group, topic, queue_id, row.own):
+                    self._bases.setdefault(key, {})[queue_id] = row.base
+                    if row.given is not None:
+                        self._given[key, queue_id] = row.given
                 else:
                     self.changes += 1
