@@ -295,7 +295,7 @@ CONTROLLER: Final = (
         source="A message whose term is damaged, or set by whoever has the key.",
         plant=patch(
             "namesrv.controller.raft:Raft._is_refused",
-            ("if message.term > self.term + AHEAD_MAX:", "if False:"),
+            ("if message.term > self._term_max:", "if False:"),
         ),
     ),
     Mutant(
@@ -304,7 +304,7 @@ CONTROLLER: Final = (
         source="A snapshot of whoever has the key.",
         plant=patch(
             "namesrv.controller.raft:Raft._may_install",
-            ("if last.index > own + AHEAD_MAX:", "if False:"),
+            ("if last.index > self._index_max:", "if False:"),
         ),
     ),
     Mutant(

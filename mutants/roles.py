@@ -1,4 +1,4 @@
-"""Planted bugs around a change of role: what a replica knows again, writes first, and waits for."""
+"""Planted bugs around roles: what replicas and controllers know again, write first, wait for."""
 
 from __future__ import annotations
 
@@ -41,6 +41,33 @@ ROLES: Final = (
         plant=patch(
             "broker.switch.broker:_is_of_a_full_disk",
             ("cause.errno in FULL", "False"),
+        ),
+    ),
+    Mutant(
+        name="controller-leaps-again-and-again",
+        breaks="Snapshot by snapshot, each a little ahead, a controller goes to where places end.",
+        source="Snapshots of whoever has the key.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._may_install",
+            ("last.index > self._index_max", "last.index > own + AHEAD_MAX"),
+        ),
+    ),
+    Mutant(
+        name="controller-term-leaps-again-and-again",
+        breaks="Term by term, each a little ahead, a controller goes to where terms end.",
+        source="Questions for votes of whoever has the key.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._is_refused",
+            ("message.term > self._term_max", "message.term > self.term + AHEAD_MAX"),
+        ),
+    ),
+    Mutant(
+        name="controller-zeroes-its-only-record",
+        breaks="A damaged first record is gone for good, though the start is refused.",
+        source="The end of a log is what a crash has cut short: there, nothing was promised.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal._load",
+            ("if rest > 0 and not end and self._vote.term:", "if False:"),
         ),
     ),
 )

@@ -240,6 +240,10 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         synced = self._synced_end()
         if 0 < end < synced:
             raise FatalError(f"{self._path} is damaged at {end}: it was synced to {synced}{_LOST}")
+        if rest > 0 and not end and self._vote.term:
+            # Not torn: no vote is written before the first record is synced. It may be mended yet.
+            raise FatalError(f"{self._path} is damaged at 0, beside a vote of term"
+                             f" {self._vote.term}{_LOST}")  # fmt: skip
         if rest > 0:  # the last record was being written when the power went
             self._file.zero_from(end)
         self._file.fdatasync()

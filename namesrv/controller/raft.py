@@ -147,6 +147,9 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         super().__init__(
             Node(own), list(self._nodes.values()), conf, nodeClass=Node, transport=self._wire
         )
+        self._term_max = self.term + AHEAD_MAX
+        self._index_max = self.journal.last[0] + AHEAD_MAX
+        """What a peer can have reached while this process runs: leaps on leaps go no further."""
 
     # What its owner does with it
 
@@ -307,7 +310,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
     # What must not reach PySyncObj
 
     def _is_refused(self, peer: str, message: Message) -> bool:
-        if message.term > self.term + AHEAD_MAX:
+        if message.term > self._term_max:
             _log.warning("event=term_refused peer=%s term=%d own=%d", peer, message.term, self.term)
             return True
         if isinstance(message, NextIndex):
@@ -354,7 +357,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         if (source, term) != (peer, message.term) or last is None:
             return False
         own = self.journal.last[0]
-        if last.index > own + AHEAD_MAX:
+        if last.index > self._index_max:
             _log.warning("event=snapshot_refused peer=%s index=%d own=%d", peer, last.index, own)
             return False
         is_new = self.journal.term_of(last.index) != last.term

@@ -195,6 +195,27 @@ def test_damage_of_the_last_record_is_refused_where_it_was_seen_to_be_synced():
         check_damage_of_the_last_record_is_refused()
 
 
+def left_of_a_damaged_first_record():
+    """Return what a refused start leaves of a log of one record, and what was there."""
+    disk = make_disk()
+    journal = SyncedJournal(disk, DIRECTORY)
+    journal.add(*raw(1, 0))
+    journal.setCurrentTerm(2, None)
+    disk.corrupt(f"{DIRECTORY}/journal", 1)
+    before = bytes(disk.look(f"{DIRECTORY}/journal"))
+    with pytest.raises(FatalError, match="beside a vote of term 2"):
+        SyncedJournal(disk, DIRECTORY)
+    return bytes(disk.look(f"{DIRECTORY}/journal")), before
+
+
+def test_a_refused_start_leaves_a_damaged_first_record_as_it_is():
+    found, before = left_of_a_damaged_first_record()
+    assert found == before
+    with planted(BY_TESTS["controller-zeroes-its-only-record"]):
+        found, before = left_of_a_damaged_first_record()
+    assert found != before
+
+
 def script(disk, said):
     """Add, replace the end, start again, add."""
     journal = filled(disk)

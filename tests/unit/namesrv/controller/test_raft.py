@@ -253,11 +253,15 @@ def test_a_snapshot_that_is_none_replaces_nothing(monkeypatch):
 def test_a_term_that_no_peer_can_have_is_not_taken(monkeypatch):
     def taken(ahead):
         _, leader, follower = settled(monkeypatch)
-        follower.receive(leader.own, AskVote(leader.term + ahead, 99, leader.term + ahead))
+        begun = follower._term_max - AHEAD_MAX
+        assert begun == 0, "that of its start"
+        follower.receive(leader.own, AskVote(begun + ahead, 99, begun + ahead))
         return follower.term > leader.term
 
     assert taken(AHEAD_MAX)
     assert not taken(AHEAD_MAX + 1)
+    with planted(BY_TESTS["controller-term-leaps-again-and-again"]):
+        assert taken(AHEAD_MAX + 1)
     assert not taken(2**61)
     with planted(BY_TESTS["controller-takes-any-term"]):
         assert taken(2**61)
@@ -360,13 +364,18 @@ def test_a_snapshot_of_what_is_committed_is_not_taken(monkeypatch):
 
 def test_a_snapshot_that_no_peer_can_have_is_not_taken(monkeypatch):
     _, leader, follower = settled(monkeypatch)
-    own = follower.journal.last[0]
+    first = follower._index_max - AHEAD_MAX
+    assert first == 1, "that of its start"
 
     def is_refused(last):
         data = encode_snapshot(Entry(last - 1, 0, None), Entry(last, 0, None), {})
         return follower._is_refused(leader.own, Install(leader.term, last, data, True, False))
 
-    assert [is_refused(own + ahead) for ahead in (AHEAD_MAX, AHEAD_MAX + 1)] == [False, True]
+    assert [is_refused(first + ahead) for ahead in (AHEAD_MAX, AHEAD_MAX + 1)] == [False, True]
+    own = follower.journal.last[0]
+    with planted(BY_TESTS["controller-leaps-again-and-again"]):
+        assert not is_refused(own + AHEAD_MAX)
+    assert is_refused(own + AHEAD_MAX)
     with planted(BY_TESTS["controller-takes-any-place"]):
         assert not is_refused(own + AHEAD_MAX + 1)
 
