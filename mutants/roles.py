@@ -70,4 +70,13 @@ ROLES: Final = (
             ("if rest > 0 and not end and self._vote.term:", "if False:"),
         ),
     ),
+    Mutant(
+        name="switch-other-controllers-believed",
+        breaks="A log with epochs of other controllers is elected first, and its broker ends.",
+        source="RocketMQ 5 has no such check: EpochFileCache.appendEntry.",
+        plant=patch(
+            "broker.switch.registration:Registration._have_id",
+            ("answer.view.epoch < last_epoch", "False"),
+        ),
+    ),
 )

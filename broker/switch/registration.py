@@ -10,6 +10,7 @@ import msgspec
 from broker.switch.controllers import DECISION_MS, number_of
 from broker.switch.identity import Identity, load_identity, save_identity
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from store.ha.switch.epochs import EPOCH_FILE
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -68,7 +69,7 @@ class Registration:
 
         Errors: `Unanswered`, `NotRegistered`; `FatalError` of the own disk.
         """
-        identity = await self._have_id()
+        identity = await self._have_id(progress.last_epoch)
         config = self._config
         fields = {
             "brokerId": str(identity.broker_id),
@@ -94,8 +95,12 @@ class Registration:
         self.epoch = max(self.epoch, answer.view.epoch)
         self.is_done = True
 
-    async def _have_id(self) -> Identity:
-        """Return the identity of this directory, once the controllers know it."""
+    async def _have_id(self, last_epoch: int) -> Identity:
+        """Return the identity of this directory, once the controllers know it.
+
+        They are not those of a directory that knows a later epoch than they do: elected by them, it
+        could not begin an earlier one. Errors: `Unanswered`, `NotRegistered`.
+        """
         identity = self._identity
         if identity is not None and self._has_id:
             return identity
@@ -116,6 +121,12 @@ class Registration:
             raise NotRegistered(
                 f"the controllers do not know id {identity.broker_id} of {identity.broker_name}"
                 f" ({answer.remark}): are these the controllers that gave it?"
+            )
+        if answer.view is not None and answer.view.epoch < last_epoch:
+            raise NotRegistered(
+                f"{EPOCH_FILE} of this directory knows epoch {last_epoch}, and these controllers"
+                f" have come to {answer.view.epoch}: others chose the masters of its log. Start it"
+                f" with those; or, to have it begin anew with these, remove {EPOCH_FILE}"
             )
         if not identity.is_granted:
             identity = msgspec.structs.replace(identity, is_granted=True)
