@@ -102,12 +102,19 @@ def elect_master(
     name: Name,
     replica: Annotated[int, typer.Option("-b", "--id", min=1, help="Id of the next master.")],
     cluster: Cluster = "",
+    *,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Also one not in sync: what it lacks is lost."),
+    ] = False,
 ) -> None:
     """Make a replica the master; it must be in sync and alive, the present master may live.
 
     Example: ledgermq admin electMaster -a 127.0.0.1:9878 -n broker-a -b 2
     """
     fields = {"brokerName": name, "brokerId": str(replica), "designateElect": "true"}
+    if accept_loss:
+        fields["acceptLoss"] = "true"
     _change(controllers, 1002, {**fields, "clusterName": cluster})
 
 

@@ -79,4 +79,13 @@ ROLES: Final = (
             ("answer.view.epoch < last_epoch", "False"),
         ),
     ),
+    Mutant(
+        name="controller-any-named-one-is-elected",
+        breaks="Who is named the master is it without a word of what is lost by that.",
+        source="docs/adr/0020, who may be elected.",
+        plant=patch(
+            "namesrv.controller.processor:_accepts_loss",
+            ("header.designate_elect and header.accept_loss", "header.designate_elect"),
+        ),
+    ),
 )

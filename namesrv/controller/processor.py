@@ -96,10 +96,11 @@ class AlterHeader(NameHeader, rename="camel", kw_only=True):
 
 
 class ElectHeader(NameHeader, rename="camel", kw_only=True):
-    """Header of 1002."""
+    """Header of 1002; the last one is ours."""
 
     broker_id: Int64 = -1
     designate_elect: bool = False
+    accept_loss: bool = False
 
 
 class CleanHeader(NameHeader, rename="camel", kw_only=True):
@@ -282,6 +283,7 @@ class ControllerProcessor:
     async def elect(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """1002. With ``designateElect`` a living master goes, and only ``brokerId`` follows it.
 
+        With ``acceptLoss`` that may be one that was not in sync: what it lacks is lost then.
         Nobody is preferred for the first master: who has a log from before would be shut out.
         """
         header = decode_header(request, ElectHeader)
@@ -294,7 +296,7 @@ class ControllerProcessor:
             alive=() if group is None else self._controller.alive(name, group),
             wanted=0 if is_first else max(header.broker_id, 0),
             designated=header.designate_elect,
-            unclean=self._controller.config.elect_unclean,
+            unclean=self._controller.config.elect_unclean or _accepts_loss(header),
         )
         return await self._decide(request, command)
 
@@ -408,6 +410,11 @@ def _is_overtaken(header: RegisterHeader, group: Group) -> bool:
     """
     told = header.sync_state_set_epoch
     return header.broker_may_lack_end and told not in (NOT_SAID, group.in_sync_epoch)
+
+
+def _accepts_loss(header: ElectHeader) -> bool:
+    """Tell whether an administrator names one to be the master whatever it lacks."""
+    return header.designate_elect and header.accept_loss
 
 
 def _answer(request: RemotingCommand, outcome: Outcome) -> RemotingCommand:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,46 @@ def test_an_empty_master_gives_way_to_a_log_from_before_there_were_controllers(
                 await group.send(producer, 5)
                 await same(group, 2, 1)
             assert await bodies_of(group, 10) == set(group.sent)
+
+    asyncio.run(run())
+
+
+def test_an_older_log_that_was_shut_out_is_made_the_master_by_command(tmp_path: Path) -> None:
+    """An empty broker took messages before it came: one of the two logs has to go."""
+
+    async def run() -> None:
+        async with controlled(tmp_path) as group:
+            group.start(2, enableControllerMode="false")
+            async with group.producer() as producer:
+                await group.send(producer, 5)
+                older = set(group.sent)
+                group.stop(2)
+                group.start(1)
+                assert await group.master(1) == 1
+                await group.send(producer, 5)
+                group.start(2)
+                async with asyncio.timeout(TIMEOUT_S):
+                    while "-n NAME -b 2 --accept-loss" not in group.log(2):
+                        await asyncio.sleep(0.1)
+                where = ";".join(group.servers.controllers)
+                command = [sys.executable, "-m", "cli", "admin", "electMaster", "-a", where]
+                command += ["-n", "a", "-b", "2"]
+                refused, done = [
+                    await asyncio.to_thread(
+                        subprocess.run, [*command, *more], cwd=ROOT, timeout=TIMEOUT_S,
+                        capture_output=True, check=False,
+                    )
+                    for more in ((), ("--accept-loss",))
+                ]  # fmt: skip
+                assert (refused.returncode != 0, done.returncode) == (True, 0)
+                assert await group.master(2) == 2
+                group.stop(1)
+                shutil.rmtree(group.store(1))
+                group.start(1)
+                await group.in_sync(2, 2)
+                group.sent[:] = sorted(older)
+                await same(group, 2, 1)
+            assert await bodies_of(group, 5) == older
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ Cutting is its owner's business, with the log closed; nothing is cut here.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dledger.peers.door import Door
 from ledgermq.runtime.clock import Clock
@@ -21,6 +21,18 @@ from store.ha.switch.codec import Welcome, WelcomeDecoder, encode_hello, encode_
 from store.ha.switch.epoch_file import EpochFile
 from store.ha.switch.epochs import consistent_point
 from store.ha.switch.logs import SwitchSlaveLog
+
+_NOTHING_IN_COMMON: Final = (
+    "it has no epoch in common with this log: this is the log of another group. To follow it, stop"
+    " this broker and move its storePathRootDir away"
+)
+_OLDER: Final = (
+    "this log is from before there was a controller, and the master took messages before it"
+    " registered: one of the two has to go. To give up this log, stop this broker and move its"
+    " storePathRootDir away. To keep it, and to give up what the master has: ledgermq admin"
+    " electMaster -a CONTROLLERS -n NAME -b {} --accept-loss, and then move the storePathRootDir of"
+    " the others away"
+)
 
 
 class Surplus(BadStream):
@@ -121,11 +133,7 @@ class SwitchHaSlave(HaSlave):
             end = log.next_position
             point = consistent_point(own, end, welcome.epochs, welcome.end)
             if point is None:
-                raise BadStream(
-                    "it has no epoch in common with this log: this is the log of another group, or"
-                    " one from before there was a controller. To follow it, stop this broker and"
-                    " move its storePathRootDir away"
-                )
+                raise BadStream(_NOTHING_IN_COMMON if own else _OLDER.format(self.own_id))
             if point < min(end, log.committed_position):
                 raise BadStream(
                     f"it has this log up to {point}, and up to {log.committed_position} it was"

@@ -154,6 +154,30 @@ def first_master(monkeypatch, wanted="1", **fields):
     return machine.groups["a"].master
 
 
+def elected_uncleanly(monkeypatch, **fields):
+    """Return whether an election may take one that was not in sync."""
+    server, asked = controller_server(), []
+
+    async def decide(command):
+        asked.append(command.unclean)
+        return Outcome(Code.GROUP_UNKNOWN)
+
+    monkeypatch.setattr(Controller, "groups", {})
+    monkeypatch.setattr(server.controller, "decide", decide)
+    fields |= {"brokerName": "a", "brokerId": "2"}
+    command = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
+    asyncio.run(server.requests.commands[command.code](Connection(1), command))
+    return asked == [True]
+
+
+def test_a_loss_is_accepted_by_who_names_the_master(monkeypatch):
+    assert elected_uncleanly(monkeypatch, designateElect="true", acceptLoss="true")
+    assert not elected_uncleanly(monkeypatch, designateElect="true")
+    assert not elected_uncleanly(monkeypatch, acceptLoss="true")
+    with planted(BY_TESTS["controller-any-named-one-is-elected"]):
+        assert elected_uncleanly(monkeypatch, designateElect="true")
+
+
 def test_the_first_master_is_who_has_a_log_from_before_not_who_asks(monkeypatch):
     assert first_master(monkeypatch) == 2
     assert first_master(monkeypatch, designateElect="true") == 1

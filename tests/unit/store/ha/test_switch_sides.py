@@ -256,6 +256,10 @@ def test_another_groups_log_is_left_alone(tmp_path: Path) -> None:
     slave = Slave(tmp_path)
     with pytest.raises(BadStream, match="no epoch in common"):
         slave.welcome((3, 0), end=5_000)
+    older = Slave(tmp_path / "older")
+    older.epochs.save(())
+    with pytest.raises(BadStream, match=r"from before there was a controller.*-b 2 --accept-loss"):
+        older.welcome((3, 0), end=5_000)
     empty = Slave(tmp_path / "empty", messages=2)
     empty.log._segments.close()
     assert not slave.cuts
