@@ -15,6 +15,7 @@ from broker.modes.copied import note_copied
 from broker.modes.over_plain import OverPlain, ha_door
 from broker.modes.plain import PlainMode
 from broker.slave_sync.build import build_slave_sync
+from broker.slave_sync.service import NOBODY
 from broker.slave_sync.signed import calls_of
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import parse_address
@@ -62,7 +63,9 @@ class SlaveMode(OverPlain):
         tasks = self._core.tasks
         tasks.spawn("follow the master", self._ha.run())
         client = calls_of(self._core, self._client, self.credentials)
-        sync = build_slave_sync(self._core, client, self.followed_master, self.on_applied)
+        sync = build_slave_sync(
+            self._core, client, self.followed_master, self.on_applied, self.why_no_master
+        )
         tasks.spawn("follow the master's tables", sync.run())
 
     async def end(self) -> None:
@@ -89,6 +92,17 @@ class SlaveMode(OverPlain):
         """
         is_same = self._ha.is_following and self._is_peer(self._registered_ha)
         return self.master_address if is_same else ""
+
+    def why_no_master(self) -> str:
+        """Return why nobody is asked for tables: behind NAT one broker has two addresses."""
+        told, ha_address = self.master_address, self._registered_ha
+        if not (self._ha.is_following and told and ha_address and not self._is_peer(ha_address)):
+            return NOBODY
+        return (
+            f"the log comes from haMasterAddress={self._config.ha_master_address}, and the master"
+            f" {told} has registered {ha_address} for that. If these are one broker, leave"
+            f" haMasterAddress out, or have the master register that address (its brokerIP2)"
+        )
 
     def _is_peer(self, address: str) -> bool:
         """Tell whether the log comes from an address that name servers told."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from broker.delays.progress import DelayProgress
 from broker.slave_sync.changes import SlaveTables
-from broker.slave_sync.service import SlaveSync
+from broker.slave_sync.service import NOBODY, SlaveSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,11 @@ def build_slave_sync(
     client: MasterClient,
     master: Callable[[], str],
     on_applied: Callable[[str], None],
+    why_none: Callable[[], str] = lambda: NOBODY,
 ) -> SlaveSync:
     """Return what follows the tables of the broker at ``master()``, see `SlaveSync`.
 
-    ``on_applied`` is told the kind of each change.
+    ``on_applied`` is told the kind of each change; ``why_none`` says why there is no master.
     """
     tables = core.tables
     assert tables.own_offsets is not None, "a slave has such a table"
@@ -61,4 +62,5 @@ def build_slave_sync(
         tables.own_offsets,
         master=master,
         apply=apply,
+        why_none=why_none,
     )

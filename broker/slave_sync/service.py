@@ -46,6 +46,7 @@ FIRST_MS: Final = 1_000
 """Until it has worked once it is tried so often."""
 GATE_MS: Final = 50
 TIMEOUT_MS: Final = 3_000
+NOBODY: Final = "there is no master whose log is followed"
 ROWS_PER_TURN: Final = 32
 _ASKED: Final = (
     RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -90,6 +91,7 @@ class SlaveSync:
 
     Args:
         master: returns the master's address, empty while its log is not followed.
+        why_none: returns why it is empty.
         apply: changes a table by a record of state.
     """
 
@@ -103,7 +105,9 @@ class SlaveSync:
         *,
         master: Callable[[], str],
         apply: Callable[[Change], object],
+        why_none: Callable[[], str] = lambda: NOBODY,
     ) -> None:
+        self._why_none = why_none
         self._client = client
         self._clock = clock
         self._log = log
@@ -132,7 +136,7 @@ class SlaveSync:
         addr = self._master()
         if not addr:
             self._waiting = None
-            self._failed("there is no master whose log is followed")
+            self._failed(self._why_none())
             return
         own_end = self._log.end
         try:

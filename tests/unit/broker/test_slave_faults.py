@@ -60,6 +60,12 @@ def test_a_master_that_is_told_is_the_one_of_that_name(tmp_path):
     assert mode.followed_master() == "10.0.0.1:10911"
     mode.on_registered(registered("10.0.0.2:10911", "10.0.0.2:10912"))
     assert mode.followed_master() == ""
+    assert (
+        "haMasterAddress=master-host:10912, and the master 10.0.0.2:10911" in mode.why_no_master()
+    )
+    mode._ha.is_following = False
+    assert mode.why_no_master() == service.NOBODY
+    mode._ha.is_following = True
     mode.on_registered(registered("10.0.0.2:10911", "no address"))
     assert mode.followed_master() == ""
     mode.on_registered(registered("10.0.0.2:10911", "master-host:10912"))
