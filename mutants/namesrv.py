@@ -89,4 +89,14 @@ NAMESRV: Final = (
             ("if state[1] > LINES_PER_KIND:", "if False:"),
         ),
     ),
+    Mutant(
+        name="claim-displaces-who-came-last",
+        breaks="A claim displaces a broker that came while its forerunner was asked.",
+        source="A question that takes half a second, and others that register meanwhile.",
+        plant=patch(
+            "namesrv.admission:Admission._ask_holders",
+            ("in range(_ROUNDS_MAX):", "in range(1):"),
+            ('return "others claim the same, one after the other; try again"', 'return ""'),
+        ),
+    ),
 )

@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS: Final = 500
 """A paused leader holds up its successor's registration for so long, once."""
+_ROUNDS_MAX: Final = 4
+"""So often holders are asked that have come in the place of those that were."""
 SMALL_BODY_BYTES: Final = 16 * 1024
 """A registration of this size is worked through in one turn of the loop: a millisecond or two."""
 
@@ -173,12 +175,19 @@ class Admission:
         return self._answer(command, header, done)
 
     async def _ask_holders(self, registration: Registration, silent: set[Holder]) -> str:
-        """Return why a registration displaces nobody; who does not answer goes into ``silent``."""
-        for holder in self._table.holders(registration):
-            if holder not in silent and await self._is_alive(holder):
-                return _held(holder, registration)
-            silent.add(holder)
-        return ""
+        """Return why a registration displaces nobody; who does not answer goes into ``silent``.
+
+        Others may have come while one was asked: none is displaced that was not.
+        """
+        for _ in range(_ROUNDS_MAX):
+            holders = [one for one in self._table.holders(registration) if one not in silent]
+            if not holders:
+                return ""
+            for holder in holders:
+                if await self._is_alive(holder):
+                    return _held(holder, registration)
+                silent.add(holder)
+        return "others claim the same, one after the other; try again"
 
     async def _is_alive(self, holder: Holder) -> bool:
         """Ask a broker whether it is still what it registered as."""

@@ -27,7 +27,7 @@ from namesrv.guard import Guard
 from namesrv.guard import _may as may
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
-from namesrv.route_table import RouteTable
+from namesrv.route_table import Registration, RouteTable
 from tests.unit.namesrv.test_kv_config import FakeDisk
 
 
@@ -354,6 +354,45 @@ def test_who_is_gone_or_gave_up_its_place_is_displaced(holder_id):
     answer = server.as_other(rival()).register(brokerAddr="new:1", raftTerm="5")
     assert answer.code == 0
     assert b"new:1" in server.ask(105, topic="T").body
+
+
+class Going(FakeConnection):
+    """A holder that says nothing, and in whose place another one has come by then."""
+
+    def __init__(self, number: int, server: Server, follower: FakeConnection) -> None:
+        super().__init__(number, None)
+        self._server = server
+        self._follower = follower
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        name, number = "b", self._follower.id
+        for addr in (f"h{self.id}:1", f"h{number}:1"):
+            self._server.table.unregister(name, addr)
+        came = Registration(
+            cluster="c", broker_name=name, broker_id=0, addr=f"h{number}:1", connection=number
+        )
+        for _ in self._server.table.register(came, 0).rest or ():
+            pass
+        return await super().request(command, timeout_ms)
+
+
+def claim_behind(going: int) -> int:
+    """Return what a claim is answered whose holder lives, and came behind others that went."""
+    server = Server()
+    holder: FakeConnection = FakeConnection(going + 1, 0)
+    server.others[holder.id] = holder
+    for number in range(going, 0, -1):
+        holder = server.others[number] = Going(number, server, holder)
+    server.connection = holder
+    assert server.register(brokerAddr="h1:1").code == 0
+    return server.as_other(rival(9)).register(brokerAddr="new:1").code
+
+
+def test_who_comes_while_another_one_is_asked_is_asked_too():
+    assert [claim_behind(going) for going in (1, 2, 3)] == [1, 1, 1]
+    assert claim_behind(30) == 1, "nobody knows who lives"
+    with planted(BY_TESTS["claim-displaces-who-came-last"]):
+        assert [claim_behind(going) for going in (1, 2)] == [1, 0]
 
 
 def test_a_planted_belief_in_claims_is_seen():
