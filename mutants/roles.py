@@ -88,4 +88,13 @@ ROLES: Final = (
             ("header.designate_elect and header.accept_loss", "header.designate_elect"),
         ),
     ),
+    Mutant(
+        name="switch-torn-record-counts",
+        breaks="A killed replica tells the controllers of a record that was cut short as its end.",
+        source="A process that is killed amid a write; elections where all in sync lost power.",
+        plant=patch(
+            "broker.switch.progress:LogProgress._find_end",
+            ("if directory.was_clean:", "if not self.may_lack_end:"),
+        ),
+    ),
 )

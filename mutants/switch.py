@@ -289,7 +289,7 @@ SWITCH: Final[Sequence[Mutant]] = (
         source="docs/replication.md, who lost its power; the kernel writes pages in any order.",
         plant=patch(
             "broker.switch.progress:LogProgress._find_end",
-            ("if not self.may_lack_end:", "if True:"),
+            ("if directory.was_clean:", "if True:"),
         ),
     ),
     Mutant(

@@ -59,7 +59,7 @@ class LogProgress:
         log = self._config.plain_log_config()
         segments = open_segments(self._disk, log)
         try:
-            if not self.may_lack_end:
+            if directory.was_clean:
                 return segments.nonzero_end(segments.start)
             safe_ms = max(0, directory.times.physic - SAFETY_MS)
             synced = known_synced(directory, self._disk)

@@ -87,8 +87,19 @@ def _journal_of(given: object) -> object:
     return given if isinstance(given, SyncedJournal) else _create_journal(given)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell whether a line of the library says anything of what came of it.
+
+    It finds logs that may have diverged wherever entries come again that are applied already: after
+    an election, or where a follower has asked twice. The journal ends the process if they are
+    others (`namesrv.controller.journal`).
+    """
+    return "truncating already-applied log entries" not in record.getMessage()
+
+
 _create_journal: Final = pysyncobj.syncobj.createJournal
 pysyncobj.syncobj.createJournal = _journal_of
+pysyncobj.syncobj.logger.addFilter(_is_news)
 
 
 class Post(Protocol):

@@ -26,7 +26,6 @@ from sim.context import CURRENT
 from sim.disk import SimDisk
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterator
 
     from namesrv.controller.commands import Command, Outcome
@@ -95,15 +94,6 @@ def _is_file(path: str) -> bool:
     return _disk().size(path) is not None
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Tell whether a line of the library says anything of what came of it.
-
-    It warns whenever a new leader sends entries again that a follower has applied; the journal
-    ends the process if they are others (`namesrv.controller.journal`), and `Decisions` looks, too.
-    """
-    return "truncating already-applied log entries" not in record.getMessage()
-
-
 def _hash(node: Node) -> int:
     return zlib.crc32(str(node.id).encode())
 
@@ -152,12 +142,10 @@ def in_virtual_time(
     _STREAMS.clear()
     for owner, name, new in changes:
         setattr(owner, name, new)
-    syncobj.logger.addFilter(_is_news)
     try:
         yield
     finally:
         _STREAMS.clear()
-        syncobj.logger.removeFilter(_is_news)
         for owner, name, old in before:
             if old is None:
                 delattr(owner, name)

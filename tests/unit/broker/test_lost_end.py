@@ -171,9 +171,16 @@ def progress_of(path: Path, mark: bytes) -> tuple[int, int]:
     return progress.of(None)[1], ends[1]
 
 
-def test_what_lies_behind_a_hole_that_a_loss_of_power_left_is_not_counted(tmp_path: Path) -> None:
+def test_what_lies_behind_a_hole_is_not_counted(tmp_path: Path) -> None:
     end, sound = progress_of(tmp_path / "a", b"another boot")
     assert end == sound
+    boot = RealDisk().boot_id().encode()
+    for number, mark in enumerate((b"synced", boot)):  # killed: the last write was cut short
+        end, sound = progress_of(tmp_path / f"killed-{number}", mark)
+        assert end == sound
+        with planted(BY_TESTS["switch-torn-record-counts"]):
+            end, sound = progress_of(tmp_path / f"planted-{number}", mark)
+            assert end > sound
     with planted(BY_TESTS["switch-end-behind-a-hole"]):
         end, sound = progress_of(tmp_path / "b", b"another boot")
         assert end > sound

@@ -1,5 +1,6 @@
 """PySyncObj as the controllers' Raft: what was decided survives kills, cuts and losses of power."""
 
+import pysyncobj.syncobj
 import pytest
 
 from ledgermq.runtime.errors import FatalError
@@ -395,3 +396,11 @@ def test_a_group_that_loses_its_power_as_a_whole_keeps_its_decisions(monkeypatch
         world.settle()
         world.check()
         assert world.nodes["n0"].machine.applied[:3] == [1, 2, 3]
+
+
+def test_the_library_does_not_cry_wolf(caplog):
+    """Entries come again, and are the same: it finds that logs may have diverged."""
+    logger = pysyncobj.syncobj.logger
+    logger.critical("truncating already-applied log entries from index %d (last: %d)", 3, 4)
+    logger.critical("something else")
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
