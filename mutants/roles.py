@@ -97,4 +97,13 @@ ROLES: Final = (
             ("if directory.was_clean:", "if not self.may_lack_end:"),
         ),
     ),
+    Mutant(
+        name="controller-that-is-new-is-not-greeted",
+        breaks="A controller that leads right after its start replaces a master that lives.",
+        source="A period of heartbeats that is longer than a new leader waits.",
+        plant=patch(
+            "broker.switch.broker:SwitchingBroker._greet",
+            ("if self._config.controller_beat_ms >= GREET_MS:", "if False:"),
+        ),
+    ),
 )

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 KEEP_S: Final = 0.1
 CREDENTIALS_MS: Final = 5_000
+GREET_MS: Final = 2_000
+"""With a shorter period a controller hears of each broker in time: it waits for three seconds."""
 NO_MASTER: Final = 0
 ROOM_S: Final = 5.0
 """So long nobody tries again to begin a role for which the disk had no room."""
@@ -104,6 +106,8 @@ class SwitchingBroker:
         """Position from which on the log has to be cut, found by the slave that runs."""
         self._notice = asyncio.Event()
         self._heard_ms = 0
+        self._greeted = 0
+        """For how many finds of a controller that leads it was greeted."""
         self._ending = asyncio.Lock()
         """Held while a role ends."""
         self._waits_for = ""
@@ -174,6 +178,16 @@ class SwitchingBroker:
             # One that swallows what it is sent must not keep the others waiting for the next beat.
             await self._controllers.beat(fields, min(ASK_MS, self._config.controller_beat_ms))
 
+    async def _greet(self) -> None:
+        """Tell a controller that leads since just now that this broker lives, if it is not soon.
+
+        One that has just started takes whom it has not heard of for dead before a long period ends.
+        """
+        if self._controllers.found != self._greeted:
+            self._greeted = self._controllers.found
+            if self._config.controller_beat_ms >= GREET_MS:
+                await self._beat_once()
+
     def _on_notice(self, _: object, command: RemotingCommand) -> None:
         """1008: there is another master, says a controller; the one that leads is asked."""
         del command
@@ -197,6 +211,7 @@ class SwitchingBroker:
                     await self._beat_once()
                 view = await self._ask()
                 self._heard_ms = self._clock.monotonic_ms()
+                await self._greet()
                 await self._follow(view)
             except Unanswered as error:
                 await self._on_silence(str(error))

@@ -95,6 +95,8 @@ class Controllers:
         self._base = base
         self._sign = sign
         self._leader = ""
+        self.found = 0
+        """How often it was found anew which one leads."""
 
     async def ask(
         self, code: RequestCode, fields: Fields, body: bytes = b"", timeout_ms: int = ASK_MS
@@ -141,6 +143,7 @@ class Controllers:
                 reason = f"{address}: {error}"
                 continue
             if found.get("isLeader") == "true":
+                self.found += 1
                 return address
             told = found.get("controllerLeaderAddress", "")
             if told and told not in addresses and len(addresses) < 2 * len(self._addresses):

@@ -10,8 +10,10 @@ import pytest
 from broker.modes.assignment import AsMaster, AsSlave
 from broker.server import load_config
 from broker.switch.broker import SwitchingBroker
-from broker.switch.controllers import Unanswered, View
+from broker.switch.controllers import Controllers, Unanswered, View
 from broker.switch.identity import Identity
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS
@@ -224,3 +226,52 @@ def test_no_role_begins_to_end_while_tasks_are_cancelled(tmp_path):
         return role.ended
 
     assert asyncio.run(run()) == ["the log"]
+
+
+def greetings(directory, period_ms: int) -> list[int]:
+    """Return how many heartbeats were sent by each of four answers; two of them are of new ones."""
+
+    async def run() -> list[int]:
+        broker, beats, counts = broker_in(directory, beating(period_ms)), [], []
+
+        async def beat() -> None:
+            beats.append(1)
+
+        broker._beat_once = beat
+        for number in range(4):
+            broker._controllers.found += number in {0, 2}
+            await broker._greet()
+            counts.append(len(beats))
+        return counts
+
+    return asyncio.run(run())
+
+
+def beating(period_ms: int) -> dict[str, str]:
+    """Return settings of a broker with such heartbeats."""
+    silence_ms = str(2 * period_ms + 1)
+    return {
+        "brokerHeartbeatInterval": str(period_ms), "controllerHeartBeatTimeoutMills": silence_ms,
+    }  # fmt: skip
+
+
+def test_a_controller_that_leads_since_just_now_hears_of_a_broker_with_seldom_heartbeats(tmp_path):
+    """It takes for dead whom it has not heard of within three seconds."""
+    assert greetings(tmp_path, 5_000) == [1, 1, 2, 2]
+    assert greetings(tmp_path, 1_000) == [0, 0, 0, 0]
+    with planted(BY_TESTS["controller-that-is-new-is-not-greeted"]):
+        assert greetings(tmp_path, 5_000) == [0, 0, 0, 0]
+
+
+def test_who_leads_is_counted_when_it_is_found(tmp_path):
+    class Client:
+        async def request(self, *_: object) -> RemotingCommand:
+            return RemotingCommand(0, ext_fields={"isLeader": "true"})
+
+    controllers = Controllers(["h:1"], Client(), {}, lambda command, _: command)
+    asyncio.run(controllers.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, {}))
+    asyncio.run(controllers.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, {}))
+    assert controllers.found == 1
+    controllers._leader = ""
+    asyncio.run(controllers.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, {}))
+    assert controllers.found == 2
