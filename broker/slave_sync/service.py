@@ -47,6 +47,8 @@ FIRST_MS: Final = 1_000
 GATE_MS: Final = 50
 TIMEOUT_MS: Final = 3_000
 NOBODY: Final = "there is no master whose log is followed"
+QUIET_TRIES: Final = 5
+"""So often nobody hears that there is no master yet: a name server has to answer first."""
 ROWS_PER_TURN: Final = 32
 _ASKED: Final = (
     RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -117,6 +119,8 @@ class SlaveSync:
         self._apply = apply
         self._waiting: _Waiting | None = None
         self._problem: str | None = "nothing was asked"
+        self._tries = 0
+        """How often there was no master before there had been one."""
         self.rounds = 0
         """How often all tables were read."""
 
@@ -136,7 +140,10 @@ class SlaveSync:
         addr = self._master()
         if not addr:
             self._waiting = None
-            self._failed(self._why_none())
+            self._tries += 1
+            why = self._why_none()
+            if why != NOBODY or self.rounds or self._tries > QUIET_TRIES:
+                self._failed(why)
             return
         own_end = self._log.end
         try:

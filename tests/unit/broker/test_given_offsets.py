@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from broker.slave_sync.service import NOBODY, QUIET_TRIES
 from ledgermq.remoting.protocol.command import RemotingCommand
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from tests.unit.broker.slave_bench import KEY, Master, Slave
+from tests.unit.broker.slave_bench import KEY, MASTER, Master, Slave
 
 
 def started_anew(slave: Slave, master: Master) -> Slave:
@@ -120,3 +121,17 @@ def test_a_lost_offset_that_the_slave_has_gone_back_to_is_given():
     master.offsets = {}
     slave.follow(times=2)
     assert master.commits == [(KEY, 0, 5)]
+
+
+def test_a_slave_whose_master_nobody_has_told_yet_says_so_after_a_moment(caplog):
+    slave = Slave(Master())
+    slave.followed = ""
+    slave.follow(times=QUIET_TRIES)
+    assert "tables_do_not_follow" not in caplog.text
+    slave.follow(times=3)
+    assert caplog.text.count("event=tables_do_not_follow master=- reason=" + NOBODY) == 1
+    slave.followed = MASTER
+    slave.follow()
+    slave.followed = ""
+    slave.follow(times=2)
+    assert caplog.text.count("event=tables_do_not_follow") == 2, "once it had one, at once"

@@ -20,6 +20,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.journal import SyncedJournal
 from namesrv.kv_config import KvConfig
+from store.ha.switch.confirmed import CONFIRMED_FILE, ConfirmedFile
 from store.ha.switch.epoch_file import EPOCH_FILE, EpochFile
 from store.index.marks import INDEX_FILE
 from store.recovery.checkpoint import CHECKPOINT_FILE, CLEAN_FILE, ROCKETMQ_FILE
@@ -63,6 +64,10 @@ def epochs(path: Path) -> object:
     return EpochFile(str(path), RealDisk()).load()
 
 
+def confirmed(path: Path) -> object:
+    return ConfirmedFile(str(path), RealDisk()).load(0)
+
+
 def switched(path: Path) -> object:
     return load_identity(str(path), RealDisk(), "C", "b")
 
@@ -80,6 +85,7 @@ CASES = [
     (controller, "snapshot.tmp"),
     *((controller, name) for name in ("journal", "synced", "dump", "dump.tmp", "dump.tmp.tmp")),
     (epochs, f"{EPOCH_FILE}.tmp"),
+    *((confirmed, f"{CONFIRMED_FILE}{kind}") for kind in ("", ".tmp")),
     (switched, f"{IDENTITY_FILE}.tmp"),
 ]
 
