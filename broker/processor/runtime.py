@@ -170,7 +170,7 @@ class RuntimeProcessor:
             "commitLogMinOffset": str(begin),
             "consumeQueueDiskRatio": ratio,
             "dispatchBehindBytes": str(max(0, end - self._store.applied)),
-            "earliestMessageTimeStamp": "-1",
+            "earliestMessageTimeStamp": str(self._store.reader.begin_time()),
         }
 
     def _delayed(self) -> dict[str, str]:

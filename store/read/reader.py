@@ -318,6 +318,21 @@ class Reader:
         """Return where the log begins and where its last committed entry ends."""
         return self._log.first_position, self._log.committed_position
 
+    def begin_time(self) -> int:
+        """Return when the first entry that the log holds was stored (ms).
+
+        -1 where there is none, or it cannot be read.
+        """
+        log = self._log
+        first = log.first_position + log.header_bytes
+        if first >= log.committed_position:
+            return -1
+        try:
+            size = log.maybe_size(first)
+            return -1 if size is None else store_timestamp(log.body_at(first, size))
+        except (DamagedEntry, LookupError):
+            return -1
+
     def messages_of_key(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
         """Return messages by key, see `KeyQuery.find`; none without an index."""
         return KeyResult([]) if self._keys is None else self._keys.find(topic, key, limit, span)

@@ -71,6 +71,9 @@ class Queues:
     def log_range(self) -> tuple[int, int]:
         return 100, 1_000
 
+    def begin_time(self) -> int:
+        return CLOCK_MS - 7_200_000
+
     def message_at(self, physical_offset: int) -> memoryview | None:
         return memoryview(b"a record") if physical_offset == 255 else None
 
@@ -476,6 +479,7 @@ def test_all_that_monitors_read_is_told(bench: Bench) -> None:
             assert len([float(rate) for rate in told[name].split()]) == 3, name
         elif name.endswith(("Size", "Capacity", "Mills", "Max", "Total", "Buffer", "Timestamp")):
             assert name == "commitLogDirCapacity" or int(told[name]) >= -1, name
+    assert told["earliestMessageTimeStamp"] == str(CLOCK_MS - 7_200_000)
     assert told["putMessageDistributeTime"] == "null"
     assert float(told["remainHowManyDataToFlush"].split(" ")[0]) == -1
 

@@ -415,3 +415,22 @@ def test_limits_of_count_and_bytes_hold_for_what_passed_a_test():
     assert passed(world, everything, count=2).next_offset == 2
     assert passed(world, everything, limit=3 * size).count == 3
     assert passed(world, everything, limit=1).count == 1
+
+
+def test_the_log_begins_when_its_first_entry_was_stored():
+    world = World().begin()
+    assert world.store.reader.begin_time() == -1, "nothing is committed"
+    world.node.lead()
+    world.put()
+    world.node.commit()
+    began_ms = decode_record(world.node.entries[0][2]).store_timestamp
+    assert world.store.reader.begin_time() == began_ms > 0
+    world.clock.now += 5_000
+    world.put()
+    world.node.commit()
+    assert world.store.reader.begin_time() == began_ms
+    world.node.drop_before(2)
+    later_ms = world.store.reader.store_time("t", 0, 1)
+    assert world.store.reader.begin_time() == later_ms > began_ms
+    world.node.corrupt(2, 60)
+    assert world.store.reader.begin_time() == -1
