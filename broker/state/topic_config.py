@@ -157,10 +157,10 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     """Return the topics that every broker has from its start (spec/disk.md 5.6)."""
     read_write = PERM_READ | PERM_WRITE
     inherited = read_write | PERM_INHERIT
-    auto_perm = inherited if config.auto_create_topic_enable else read_write
+    model = [(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, inherited)]
     rows = [
         ("SELF_TEST_TOPIC", 1, read_write),
-        (AUTO_CREATE_TOPIC, config.default_topic_queue_nums, auto_perm),
+        *(model if config.auto_create_topic_enable else ()),  # else clients find no route to it
         ("BenchmarkTest", 1024, read_write),
         (config.broker_cluster_name, 16, inherited),
         (config.broker_name, 1, inherited),
@@ -221,8 +221,8 @@ class TopicTable(LargeTable):
         return topic in _SYSTEM_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
 
     def is_of_settings(self, topic: str) -> bool:
-        """Tell whether a topic is as this broker's settings say, whatever others say."""
-        return topic in self._system
+        """Tell whether a topic is there as this broker's settings say, whatever others say."""
+        return topic in self._system or topic == AUTO_CREATE_TOPIC
 
     def system_names(self) -> list[str]:
         """Return the names of system topics, of those that do not exist here, too."""
@@ -290,7 +290,7 @@ class TopicTable(LargeTable):
             part = decode_file(document, _Snapshot)
             version = part.data_version
             for config in part.topic_config_table.values():
-                if config.topic_name not in self._system:
+                if not self.is_of_settings(config.topic_name):
                     entries[config.topic_name] = _entry_of(config)
         size = 0
         for number, entry in enumerate(entries.values(), start=1):

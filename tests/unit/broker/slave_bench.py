@@ -91,8 +91,8 @@ class Master:
 class Slave:
     """The tables of a slave, and what follows its master."""
 
-    def __init__(self, master, log_end=1_000):
-        self.tables = Tables(BrokerConfig(), SystemClock())
+    def __init__(self, master, log_end=1_000, **settings):
+        self.tables = Tables(BrokerConfig(**settings), SystemClock())
         self.delays = self.tables.add(DelayProgress())
         self.own = OwnOffsets(self.tables.offsets)
         self.tables.state.add(self.own)

@@ -180,6 +180,15 @@ def test_topics_that_are_settings_stay_as_they_are():
     assert slave.tables.topics.get("TBW102").config == before
 
 
+def test_a_slave_has_no_model_of_topics_unless_its_own_settings_give_it_one():
+    master = Master()
+    slave = Slave(master, auto_create_topic_enable=False)
+    master.topics["TBW102"] = TopicConfig(topic_name="TBW102", perm=7)
+    slave.follow(times=2)
+    assert slave.tables.topics.get("orders") is not None
+    assert slave.tables.topics.get("TBW102") is None
+
+
 def test_an_offset_moves_back_when_the_master_says_so_twice():
     master = Master()
     slave = Slave(master)

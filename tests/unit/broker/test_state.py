@@ -92,9 +92,21 @@ def test_system_topics_are_those_of_rocketmq() -> None:
         "RMQ_SYS_TRACE_TOPIC": 1,
     }
     assert made.configs()["TBW102"].perm == 7
-    assert tables(auto_create_topic_enable=False).topics.configs()["TBW102"].perm == 6
     assert all(made.is_system(name) for name in [*queues, "rmq_sys_anything"])
     assert not made.is_system("T")
+
+
+def test_where_sends_make_no_topics_there_is_no_model_of_them() -> None:
+    """RocketMQ's clients know by its missing route that they send to nobody."""
+    made = tables(auto_create_topic_enable=False).topics
+    assert made.get("TBW102") is None
+    assert made.is_system("TBW102")
+    made.restore(
+        b'{"dataVersion":{"counter":3,"timestamp":9},"topicConfigTable":{"TBW102":{"perm":7,'
+        b'"readQueueNums":8,"topicName":"TBW102","writeQueueNums":8},"T":{"topicName":"T"}}}'
+    )
+    assert made.get("T") is not None
+    assert made.get("TBW102") is None, "of a time when sends did make topics"
 
 
 def test_an_auto_created_topic_inherits_and_is_no_larger_than_its_model() -> None:
