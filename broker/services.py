@@ -44,7 +44,12 @@ def build_services(core: Core, processors: Processors) -> Services:
     tables, store = core.tables, core.store
     offsets = OffsetReplicator(tables.offsets, store.writer, core.tasks.alarm)
     held = HeldPulls(processors.pull.release, tables.held.__len__)
-    delays = DelayedDelivery(store, core.tasks.alarm, is_repaired=core.config.enable_dledger)
+    delays = DelayedDelivery(
+        store,
+        core.tasks.alarm,
+        is_repaired=core.config.enable_dledger,
+        puts=tables.counts.puts,
+    )
     transactions = processors.transactions
     own = tables.own_offsets
     promotion = () if own is None else (OwnOffsetsTakeover(own, store.reader.max_offset),)

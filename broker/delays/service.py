@@ -29,6 +29,7 @@ from store.results import GetStatus, PutStatus
 from store.write.uncommitted import LATE
 
 if TYPE_CHECKING:
+    from collections import defaultdict
     from collections.abc import Callable, Iterable
 
     from broker.state.table import ReplicatedTable
@@ -76,6 +77,7 @@ class DelayedDelivery(LeaderService):
         alarm: returns a timer that calls a function.
         is_repaired: whether what is damaged on this disk comes from another replica; else it is
             passed over.
+        puts: stored messages by topic, which are added to.
     """
 
     name: ClassVar = "delayed messages"
@@ -86,10 +88,12 @@ class DelayedDelivery(LeaderService):
         alarm: Callable[[str, Callable[[], object]], Timer],
         *,
         is_repaired: bool,
+        puts: defaultdict[str, int],
     ) -> None:
         self.progress = DelayProgress()
         self._store = store
         self._is_repaired = is_repaired
+        self._puts = puts
         self._alarm = alarm("delayed messages", self.run)
         self._agenda: Agenda | None = None
         """Of this term; None: this replica does not lead."""
@@ -228,26 +232,29 @@ class DelayedDelivery(LeaderService):
         level.next_offset = offset + 1
         size_bytes = len(copy.body)
         self._begin_one(size_bytes)
-        self._store.writer.put(copy, partial(self._on_put, self._agenda, level, offset, size_bytes))
+        its = offset, size_bytes, copy.topic
+        self._store.writer.put(copy, partial(self._on_put, self._agenda, level, its))
         return level.next_offset > offset
 
     def _on_put(
         self,
         agenda: Agenda | None,
         level: Level,
-        offset: int,
-        size_bytes: int,
+        its: tuple[int, int, bytes],
         status: PutStatus,
         *_: int,
     ) -> None:
-        """Hear how a put ended."""
+        """Hear how the put of a message ended: of its offset, bytes and topic."""
         if agenda is not self._agenda:
             return  # of an earlier term
+        offset, size_bytes, topic = its
         self._end_one(size_bytes)
         if status in _ILLEGAL:
             self._pass_over(level, offset, f"its copy is refused: {status.value}")
         elif status is not PutStatus.OK:
             self._go_back(level, offset)
+        else:
+            self._puts[topic.decode("utf-8", "replace")] += 1
 
     def _is_full(self) -> bool:
         is_much = self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX

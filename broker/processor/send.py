@@ -44,7 +44,7 @@ from ledgermq.remoting.protocol.headers import (
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.runtime.tasks import attempt
-from store.layout import HALF_TOPIC_BYTES
+from store.layout import HALF_TOPIC_BYTES, SCHEDULE_TOPIC_BYTES
 from store.results import STORED, PutBatch, PutMessage, PutStatus
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ if TYPE_CHECKING:
 
 _ONEWAY: Final = 2
 HALF_TOPIC: Final = HALF_TOPIC_BYTES.decode()
+_WAITING: Final = {
+    HALF_TOPIC_BYTES: HALF_TOPIC,
+    SCHEDULE_TOPIC_BYTES: SCHEDULE_TOPIC_BYTES.decode(),
+}
+"""Topics in which messages wait: they count in their own when they come there."""
 _FAILED: Final = (
     ResponseCode.SYSTEM_ERROR,
     "the send failed by an error of the broker after it had waited for its topic, outcome unknown",
@@ -209,8 +214,7 @@ class SendProcessor:
             except Refused as refused:
                 self._refuse(connection, frame, opaque, flag, refused.answer)
                 return
-            if message.topic == HALF_TOPIC_BYTES:
-                name = HALF_TOPIC  # it counts in its own topic when it is committed
+            name = _WAITING.get(message.topic, name)
         done = (
             partial(self._count, name)
             if flag & _ONEWAY

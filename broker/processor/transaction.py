@@ -181,7 +181,7 @@ class TransactionProcessor:
         if header.commit_or_rollback == TRANSACTION_COMMIT:
             whole = decode_record(message) if isinstance(message, memoryview) else message
             copy = self._schedule(committed_of(half, said, whole))
-            topic = said.topic.decode("utf-8", "replace")
+            topic = copy.topic.decode("utf-8", "replace")  # that of its level, where it has one
             self._endings.finish(half, copy, partial(self._on_end, answer, topic))
         else:
             self._endings.finish(half, None, partial(self._on_end, answer, None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +80,12 @@ class Replica:
     def __init__(self, **config: Any) -> None:
         self.world = World(**{"delay_levels_ms": DELAYS_MS, "queue_file_bytes": 20_000, **config})
         self.timer = FakeTimer()
+        self.puts: defaultdict[str, int] = defaultdict(int)
         self.service = DelayedDelivery(
             self.world.store,  # type: ignore[arg-type]
             lambda _name, _function: self.timer,
             is_repaired=True,
+            puts=self.puts,
         )
         listener: Any = self.world.listener
         listener.on_message = self._on_message
@@ -172,6 +174,15 @@ def leader() -> Replica:
     replica = Replica()
     replica.world.node.lead()
     return replica
+
+
+def test_what_is_delivered_counts_in_its_topic(leader: Replica) -> None:
+    leader.send(1, 1, topic="%RETRY%g")
+    leader.send(1, topic="orders")
+    leader.commit()
+    assert not leader.puts
+    leader.wait(DELAYS_MS[0])
+    assert leader.puts == {"%RETRY%g": 2, "orders": 1}
 
 
 # The scheduled form

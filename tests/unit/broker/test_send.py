@@ -136,6 +136,14 @@ def test_a_message_that_was_not_flushed_in_time_is_told_with_its_place(bench: Be
     }
 
 
+def test_a_delayed_message_counts_where_it_waits(bench: Bench) -> None:
+    """As in RocketMQ: in its own topic it counts when it is delivered."""
+    for flag in (0, 2):
+        bench.send(flag=flag, i="DELAY\x013\x02UNIQ_KEY\x01u")
+    bench.store.finish()
+    assert bench.puts == {"SCHEDULE_TOPIC_XXXX": 2}
+
+
 def test_every_put_status_has_an_answer() -> None:
     from broker.answers import PUT_ANSWERS
 

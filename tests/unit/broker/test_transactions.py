@@ -517,4 +517,5 @@ def test_the_delay_of_a_half_begins_with_its_commit(leader: Replica) -> None:
     assert (copy.topic, copy.queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
     assert (copy.maybe_property("REAL_TOPIC"), copy.maybe_property("REAL_QID")) == ("orders", "2")
     assert leader.rows == []
+    assert dict(leader.puts) == {"SCHEDULE_TOPIC_XXXX": 1}, "in its topic it counts when it is due"
     assert [one.code for one in leader.end(half)] == [1]
