@@ -131,6 +131,7 @@ class BrokerConfig(ControllerSettings):
     max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, low=1, high=1024)
     default_query_max_num: int = key("defaultQueryMaxNum", 32, low=1, high=1024)
 
+    broker_permission: int = key("brokerPermission", 6, low=0, high=7)
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, low=1, high=65_536)
     auto_create_subscription_group: bool = key("autoCreateSubscriptionGroup", default=True)

@@ -42,7 +42,9 @@ class Tables:
         self.state = ReplicatedState()
         self.usage = Usage()
         now_ms = clock.wall_ms()
-        self.topics = self.add(TopicTable(system_topics(config), now_ms))
+        self.topics = self.add(
+            TopicTable(system_topics(config), now_ms, permission=config.broker_permission)
+        )
         self.groups = self.add(
             SubscriptionGroupTable(now_ms, auto_create=config.auto_create_subscription_group)
         )

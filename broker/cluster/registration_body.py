@@ -36,7 +36,7 @@ def register_request(
     body = (
         b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,'
         % encode_body(topics.data_version)
-        + b'"topicConfigTable":%b}}' % topics.encode()
+        + b'"topicConfigTable":%b}}' % topics.encode_permitted()
     )
     compressed = len(body) > REGISTER_BYTES_MAX
     if compressed:
@@ -60,7 +60,7 @@ def _compressed(topics: TopicTable) -> bytes:
     For tables of versions that had no bound. It lacks what routes do not need.
     """
     wrapper = TopicConfigWrapper(
-        data_version=topics.data_version, topic_config_table=dict(topics.configs())
+        data_version=topics.data_version, topic_config_table=dict(topics.permitted())
     )
     return encode_register_body(
         RegisterBrokerBody(topic_config_serialize_wrapper=wrapper), compressed=True

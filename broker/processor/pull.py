@@ -24,6 +24,7 @@ from broker.groups.client_registry import BROADCASTING, Subscription
 from broker.pulls.filters import SQL92, TAG_TYPES, Filters, no_filter
 from broker.pulls.long_polling import HeldPull
 from broker.pulls.wake_up import WORK_MAX
+from broker.state.topic_config import PERM_READ
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.headers import (
     PullHeader,
@@ -382,10 +383,10 @@ class PullProcessor:
                 f"topic[{header.topic}] not exist, apply first please!",
             )
         if not topic.readable:
-            return (
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{header.topic}] pulling message is forbidden",
-            )
+            remark = f"the topic[{header.topic}] pulling message is forbidden"
+            if topic.config.perm & PERM_READ:
+                remark = "pulling message from this broker is forbidden"
+            return ResponseCode.NO_PERMISSION, remark
         if not 0 <= header.queue_id < topic.read_queues:
             return (
                 ResponseCode.SYSTEM_ERROR,

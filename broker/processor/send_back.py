@@ -86,6 +86,7 @@ class SendBackProcessor:
         room: LogRoom,
         rng: Rng,
     ) -> None:
+        self._table = tables.topics
         self._topics = tables.topics.entries
         self._groups = tables.groups
         self._store = store
@@ -121,6 +122,9 @@ class SendBackProcessor:
         group = self._groups.find(header.group)
         if group is None:
             raise Refused(f"subscription group not exist, {shown(header.group)}", _UNKNOWN_GROUP)
+        if not self._table.writable:
+            remark = "sending message to this broker is forbidden"
+            raise Refused(remark, ResponseCode.NO_PERMISSION)
         if group.retry_queue_nums <= 0:
             return PutStatus.OK
         message = await self._message(header.offset, address)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
 
 AUTO_CREATE_TOPIC = "TBW102"
 STATE_TOPIC = "rmq_sys_LEDGER_STATE"
@@ -185,11 +186,15 @@ class TopicTable(LargeTable):
     Args:
         system: topics that exist without being replicated; clients may not change them.
         timestamp: wall time in milliseconds of the first data version.
+        permission: what may be done to any topic of this broker, whatever its own says.
     """
 
     file = "topics.json"
 
-    def __init__(self, system: Iterable[TopicConfig], timestamp: int) -> None:
+    def __init__(
+        self, system: Iterable[TopicConfig], timestamp: int, permission: int = PERM_READ_WRITE
+    ) -> None:
+        self._permission = permission
         self.entries: dict[str, TopicEntry] = {}
         self.encoded_bytes = 0
         self._encoded: bytes | None = None
@@ -206,6 +211,11 @@ class TopicTable(LargeTable):
     def full(self) -> bool:
         """Whether no further topic may be created."""
         return not self._has_room()
+
+    @property
+    def writable(self) -> bool:
+        """Whether this broker may be written; who has to send to it may send all the same."""
+        return bool(self._permission & PERM_WRITE)
 
     def exists(self, topic: str) -> bool:
         """Tell whether there is a topic, or may be one that is not in this table: the system's."""
@@ -231,6 +241,20 @@ class TopicTable(LargeTable):
     def configs(self) -> Mapping[str, TopicConfig]:
         """Return every configuration by topic name."""
         return {name: entry.config for name, entry in self.entries.items()}
+
+    def permitted(self) -> Mapping[str, TopicConfig]:
+        """Return `configs` as routes show them: with no more than this broker permits."""
+        permission = self._permission
+        if self._permits_all:
+            return self.configs()
+        return {
+            name: msgspec.structs.replace(entry.config, perm=entry.config.perm & permission)
+            for name, entry in self.entries.items()
+        }
+
+    def encode_permitted(self) -> bytes:
+        """Return the JSON object of `permitted`; made anew where not all is."""
+        return self.encode() if self._permits_all else msgspec.json.encode(self.permitted())
 
     def encode(self) -> bytes:
         """Return the JSON object of all topics by name; made of parts, so that it is quick."""
@@ -291,7 +315,7 @@ class TopicTable(LargeTable):
             version = part.data_version
             for config in part.topic_config_table.values():
                 if not self.is_of_settings(config.topic_name):
-                    entries[config.topic_name] = _entry_of(config)
+                    entries[config.topic_name] = _entry_of(config, self._permission)
         size = 0
         for number, entry in enumerate(entries.values(), start=1):
             size += _size_of(entry)
@@ -310,6 +334,10 @@ class TopicTable(LargeTable):
         self.data_version = version
         return former
 
+    @property
+    def _permits_all(self) -> bool:
+        return self._permission & PERM_READ_WRITE == PERM_READ_WRITE
+
     def _has_room(self) -> bool:
         return self.encoded_bytes + TOPIC_BYTES_MAX <= TOPICS_BYTES_MAX
 
@@ -320,7 +348,7 @@ class TopicTable(LargeTable):
             self._encoded = None
 
     def _put(self, config: TopicConfig) -> None:
-        entry = _entry_of(config)
+        entry = _entry_of(config, self._permission)
         self._encoded = None
         former = self.entries.get(entry.name)
         self.encoded_bytes += _size_of(entry) - (_size_of(former) if former else 0)
@@ -331,8 +359,9 @@ def _size_of(entry: TopicEntry) -> int:
     return len(entry.encoded) + 1
 
 
-def _entry_of(config: TopicConfig) -> TopicEntry:
+def _entry_of(config: TopicConfig, permission: int) -> TopicEntry:
     name = config.topic_name
+    is_forbidden = name in FORBIDDEN_TOPICS or (config.order and not permission & PERM_WRITE)
     return TopicEntry(
         name=name,
         name_bytes=name.encode(),
@@ -340,9 +369,9 @@ def _entry_of(config: TopicConfig) -> TopicEntry:
         read_queues=config.read_queue_nums,
         write_queues=config.write_queue_nums,
         queues=max(config.read_queue_nums, config.write_queue_nums),
-        readable=bool(config.perm & PERM_READ),
+        readable=bool(config.perm & permission & PERM_READ),
         system_flag=_MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0,
-        forbidden=name in FORBIDDEN_TOPICS,
-        is_special=name in FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX),
+        forbidden=is_forbidden,
+        is_special=is_forbidden or name.startswith(RETRY_PREFIX),
         encoded=msgspec.json.encode(name) + b":" + msgspec.json.encode(config),
     )

@@ -41,8 +41,8 @@ WAIT, SUBSCRIBED, COMMIT = 2, 4, 1
 class Bench:
     """A processor with fakes around it."""
 
-    def __init__(self) -> None:
-        self.topics = TopicTable([], 0)
+    def __init__(self, permission: int = 6) -> None:
+        self.topics = TopicTable([], 0, permission=permission)
         self.topics._put(TopicConfig(topic_name="T", read_queue_nums=2))
         self.topics._put(TopicConfig(topic_name="W", perm=2))
         self.groups = SubscriptionGroupTable(0)
@@ -103,6 +103,13 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
+
+
+def test_a_broker_that_may_not_be_read_refuses_each_pull() -> None:
+    bench = Bench(permission=2)
+    bench.store.results = [found(b"one")]
+    bench.pull()
+    assert bench.answer == (16, "pulling message from this broker is forbidden")
 
 
 def test_found_messages_are_sent_as_they_are_stored(bench: Bench) -> None:

@@ -200,6 +200,19 @@ def test_a_registration_says_what_rocketmq_says() -> None:
     assert (leave.code, leave.ext_fields["brokerId"]) == (104, "2")
 
 
+def test_a_broker_registers_no_more_than_it_permits() -> None:
+    rows = [TopicConfig(topic_name="T"), TopicConfig(topic_name="W", perm=2, order=True)]
+    for permission, perms in ((6, {"T": 6, "W": 2}), (4, {"T": 4, "W": 0}), (2, {"T": 2, "W": 2})):
+        topics = TopicTable(rows, 99, permission=permission)
+        request = register_request(CONFIG, topics, 0, 5)
+        assert request.ext_fields["bodyCrc32"] == str(body_crc32(request.body))
+        found = decode_register_body(request.body, compressed=False).topic_config_serialize_wrapper
+        assert {name: one.perm for name, one in found.topic_config_table.items()} == perms
+        assert found.topic_config_table["W"].order
+        assert found.data_version == topics.data_version
+        assert topics.configs()["T"].perm == 6, "the topic itself is as it was"
+
+
 def full_table(length: int) -> TopicTable:
     table = TopicTable([], 1)
     while not table.full:

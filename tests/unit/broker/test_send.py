@@ -39,8 +39,10 @@ def door() -> Door:
 class Bench:
     """A processor with fakes around it."""
 
-    def __init__(self, room: LogRoom | None = None, **settings: Any) -> None:
-        self.topics = TopicTable([TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX")], 0)
+    def __init__(self, room: LogRoom | None = None, permission: int = 6, **settings: Any) -> None:
+        self.topics = TopicTable(
+            [TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX")], 0, permission=permission
+        )
         for config in (
             TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4),
             TopicConfig(topic_name="M", topic_filter_type="MULTI_TAG"),
@@ -202,6 +204,20 @@ def test_a_parked_send_goes_on_when_its_topic_exists(bench: Bench) -> None:
     bench.send(b="other")
     bench.maker.resumes[1]((14, "no"))
     assert bench.answer == (14, "no")
+
+
+def test_a_broker_that_may_not_be_written_takes_what_has_no_order() -> None:
+    """Its routes say that it may not; who does not know it yet goes on elsewhere, unless bound."""
+    bench = Bench(permission=4)
+    bench.topics._put(TopicConfig(topic_name="O", order=True))
+    bench.send(b="O")
+    assert bench.answer == (16, "Sending message to topic[O] is forbidden.")
+    bench.send()
+    assert len(bench.store.puts) == 1
+    bench = Bench()
+    bench.topics._put(TopicConfig(topic_name="O", order=True))
+    bench.send(b="O")
+    assert len(bench.store.puts) == 1
 
 
 def test_a_topic_of_many_tags_marks_its_messages(bench: Bench) -> None:

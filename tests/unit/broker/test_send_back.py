@@ -226,6 +226,14 @@ def test_a_copy_goes_to_the_retry_topic_as_rocketmq_stores_it(bench: Bench) -> N
     assert bench.new_groups == []
 
 
+def test_a_broker_that_may_not_be_written_takes_nothing_back() -> None:
+    bench = Bench(broker_permission=4)
+    assert bench.give_back(None, group="no/group").code == 26
+    answer = bench.give_back(None)
+    assert (answer.code, answer.remark) == (16, "sending message to this broker is forbidden")
+    assert bench.tables.topics.get("%RETRY%g") is None
+
+
 def test_what_was_given_back_is_counted_under_its_first_topic(bench: Bench) -> None:
     bench.give_back()
     bench.store_message(topic="%RETRY%g", properties=b"RETRY_TOPIC\x01orders\x02")
