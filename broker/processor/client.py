@@ -22,6 +22,7 @@ from broker.serving_limits import (
     SUBSCRIPTIONS_PER_GROUP_MAX,
     TAGS_MAX,
 )
+from broker.state.subscription import group_name_is_valid
 from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.bodies import decode_heartbeat
 from ledgermq.remoting.protocol.codes import LanguageCode, RequestCode, ResponseCode
@@ -271,8 +272,13 @@ class ClientProcessor:
             self._waiting.pop(connection_id, None)
 
     def _register_consumers(self, client: Client, heartbeat: HeartbeatData) -> None:
+        """Make a client a member of its groups, also of one that may not be made.
+
+        Its pulls are told so (26); without members to share them it would take no queues at all,
+        and nobody would hear why.
+        """
         for data in heartbeat.consumer_data_set:
-            if self._groups.find(data.group_name) is None:
+            if not group_name_is_valid(data.group_name):
                 continue
             self._locks.come_back(data.group_name, client.client_id)
             traits = GroupTraits(data.consume_type, data.message_model, data.consume_from_where)

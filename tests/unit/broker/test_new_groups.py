@@ -47,3 +47,17 @@ def test_a_creation_that_ended_may_be_tried_again() -> None:
         codes_beside_a_slow_creation(bench)
         bench.work()
         assert bench.spawned == []
+
+
+def test_members_of_a_group_that_may_not_be_made_are_known() -> None:
+    """As to RocketMQ: they share the queues out, and each pull tells them what is missing (26)."""
+    bench, connection = Bench(), FakeConnection()
+    bench.tables.groups._auto_create = False
+    bench.beat(connection)
+    assert [answer.code for answer in connection.answers] == [0]
+    assert [command.code for command in connection.sent] == [40]
+    assert bench.tables.groups.get("g") is None
+    assert bench.tables.topics.get("%RETRY%g") is None
+    assert bench.tables.consumers.client_ids("g") == ["c1"]
+    bench.beat(FakeConnection(2), "c2", groupName="no/group")
+    assert bench.tables.consumers.get("no/group") is None, "no client has such a name"
