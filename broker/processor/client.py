@@ -215,11 +215,14 @@ class ClientProcessor:
         return make_response(request, ResponseCode.SUCCESS, None, {}, body)
 
     def on_close(self, connection: ClientConnection) -> None:
-        """Forget a closed connection and tell the groups it was in."""
+        """Forget a closed connection and tell the groups it was in, quiet ones, too.
+
+        Its queues are free; that members are not told is for those that come and go by themselves.
+        """
         self._waiting.pop(connection.id, None)
         self._producers.close(connection.id)
         for group in self._consumers.close(connection.id):
-            self.notify(group)
+            self._notifier.notify(group)
 
     def expire(self) -> None:
         """Forget clients that have been silent too long."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from broker.state.queue_lock import LEFT_MAX
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from ledgermq.remoting.protocol.codes import LanguageCode
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -197,3 +199,19 @@ def test_who_leaves_a_group_that_is_being_made_is_no_member_of_it(
 def test_a_planted_member_that_has_left_before_it_was_one_is_noticed() -> None:
     with planted(BY_TESTS["left-before-it-was-in"]):
         assert members_of_a_new_group("+-") == ["c1"]
+
+
+def test_members_of_a_quiet_group_are_told_of_one_that_is_lost() -> None:
+    """As RocketMQ's: what says that they are not told is asked for joining and leaving alone."""
+    bench = Bench()
+    first, second, third = (join(bench, number) for number in (1, 2, 3))
+    groups = bench.tables.groups
+    quiet = SubscriptionGroupConfig(group_name="g", notify_consumer_ids_changed_enable=False)
+    groups.apply(msgspec.json.encode(GroupChange(quiet, 1)))
+    first.sent.clear()
+    leave(bench, second)
+    join(bench, 4)
+    assert first.sent == []
+    bench.client.on_close(third)
+    assert [command.code for command in first.sent] == [40]
+    assert bench.tables.consumers.client_ids("g") == ["c1", "c4"]
