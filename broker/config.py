@@ -135,9 +135,6 @@ class BrokerConfig(ControllerSettings):
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, low=1, high=65_536)
     auto_create_subscription_group: bool = key("autoCreateSubscriptionGroup", default=True)
-    trace_topic_enable: bool = key("traceTopicEnable", default=False)
-    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
-    """The topic for traces, where there is one."""
     store_reply_message_enable: bool = key("storeReplyMessageEnable", default=True)
     """Whether replies are stored besides being passed on."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.access_settings import AccessSettings
+from broker.trace_settings import TraceSettings
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.runtime.config import key
@@ -12,7 +12,7 @@ from ledgermq.runtime.errors import FatalError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings(AccessSettings):
+class ControllerSettings(TraceSettings):
     """What is said about controllers; times are milliseconds."""
 
     enable_controller_mode: bool = key("enableControllerMode", default=False)

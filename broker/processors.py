@@ -277,6 +277,7 @@ def _build_reply(core: Core, door: Door, creator: Creator, counts: TrafficCounts
         puts=counts.puts,
         room=core.room,
         region=config.region_id,
+        trace_on=config.trace_on,
     )
     tables.usage.add(REPLIES_MAX, lambda: reply.running)
     tables.usage.add(REPLIES_BYTES_MAX, lambda: reply.running_bytes)
@@ -302,6 +303,7 @@ def _build_send(
         puts=counts.puts,
         room=core.room,
         region=config.region_id,
+        trace_on=config.trace_on,
     )
 
 

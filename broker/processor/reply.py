@@ -76,7 +76,7 @@ class ReplyProcessor:
         door: says what a send may contain.
         store_host: packed address of this broker.
         puts: stored messages by topic, which are added to.
-        region: is told in each answer.
+        region, trace_on: are told in each answer.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators, wired once
@@ -92,6 +92,7 @@ class ReplyProcessor:
         puts: defaultdict[str, int],
         room: LogRoom,
         region: str = DEFAULT_REGION,
+        trace_on: bool = True,
     ) -> None:
         self._topics = topics
         self._maker = maker
@@ -102,7 +103,7 @@ class ReplyProcessor:
         self._store_host = store_host
         self._puts = puts
         self._room = room
-        self._fields = region_fields(region)
+        self._fields = region_fields(region, trace_on=trace_on)
         self._share = FairShare(REPLIES_MAX)
         self.running_bytes = 0
         self._of_client: dict[int, int] = {}

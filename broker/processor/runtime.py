@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.disk import Space
     from store.read.reader import Reader
 
-_FIXED: Final = {"filterServerNums": "0", "traceOn": "true", "useTLS": "false"}
+_FIXED: Final = {"filterServerNums": "0", "useTLS": "false"}
 """RocketMQ's settings that are no choice here; its `exportConfigs` ends if one of them lacks."""
 _NO_QUEUES: Final = {
     f"{pool}ThreadPoolQueue{what}": "0"

@@ -121,7 +121,7 @@ class SendProcessor:
         door: says what a send may contain.
         rng: picks the queue of sends that leave it open.
         store_host: packed address of this broker, the first part of message ids.
-        region: is told in each answer.
+        region, trace_on: are told in each answer.
         puts: stored messages by topic, which are added to.
         on_half: is told of each half that is stored, and where it lies in the log.
         room: where large messages wait for those before them.
@@ -140,6 +140,7 @@ class SendProcessor:
         on_half: Callable[[int, PutMessage], None],
         room: LogRoom,
         region: str = DEFAULT_REGION,
+        trace_on: bool = True,
     ) -> None:
         self._topics = topics
         self._store = store
@@ -152,8 +153,8 @@ class SendProcessor:
         self._door = door
         self._read = door.read
         self._rng = rng
-        self._encode = SendResponseEncoder(region).encode
-        self._fields = region_fields(region)
+        self._encode = SendResponseEncoder(region, trace_on=trace_on).encode
+        self._fields = region_fields(region, trace_on=trace_on)
         self._id_head = store_host.hex().upper()
         self._next_id_head = "," + self._id_head
         self._message_id = self._id_head + "%016X"

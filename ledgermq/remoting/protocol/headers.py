@@ -334,9 +334,9 @@ _PREFIX: Final = struct.Struct(">II")
 _JSON: Final = int(SerializeType.JSON)
 
 
-def region_fields(region: str) -> dict[str, str]:
+def region_fields(region: str, *, trace_on: bool = True) -> dict[str, str]:
     """Return what each answer to a send says beside the rest, a refusal as well."""
-    return {"TRACE_ON": "true", "MSG_REGION": region}
+    return {"TRACE_ON": "true" if trace_on else "false", "MSG_REGION": region}
 
 
 class SendResponseEncoder:
@@ -345,8 +345,8 @@ class SendResponseEncoder:
     __slots__ = ("_binary_tail", "_fields", "_template")
 
     def __init__(self, region: str = DEFAULT_REGION, *, trace_on: bool = True) -> None:
-        trace = "true" if trace_on else "false"
-        self._fields = {"TRACE_ON": trace, "MSG_REGION": region}
+        self._fields = region_fields(region, trace_on=trace_on)
+        trace = self._fields["TRACE_ON"]
         quoted = msgspec.json.encode(region).replace(b"%", b"%%")
         self._template = (
             b'{"code":0,"extFields":{"queueId":"%%d","TRACE_ON":"%b","MSG_REGION":%b,'

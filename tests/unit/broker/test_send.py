@@ -266,10 +266,11 @@ def test_long_names_of_code_10_are_understood(bench: Bench) -> None:
 
 @pytest.mark.parametrize("status", [PutStatus.OK, PutStatus.DISK_FULL, PutStatus.FLUSH_TIMEOUT])
 def test_each_answer_names_the_region(status: PutStatus) -> None:
-    bench = Bench(region="cn-north")
+    bench = Bench(region="cn-north", trace_on=False)
     bench.send()
     bench.store.finish(status)
     bench.send(b="no such topic")
     for answer in bench.connection.answers:
         assert answer.ext_fields["MSG_REGION"] == "cn-north"
+        assert answer.ext_fields["TRACE_ON"] == "false"
     assert len(bench.connection.answers) == 2

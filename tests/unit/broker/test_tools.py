@@ -461,6 +461,7 @@ def test_the_settings_that_an_export_reads_are_all_there(bench: Bench) -> None:
     )
     body = bytes(bench.runtime.handle_config(None, request(26)).body).decode()
     assert set(wanted.split()) <= {line.partition("=")[0] for line in body.splitlines()}
+    assert "traceOn=true" in body.splitlines()
 
 
 NOT_HERE = {"putLatency99", "putLatency999", "putMessageFailedTimes"}
