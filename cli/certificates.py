@@ -167,7 +167,7 @@ def make_shared_key() -> str:
 def write_shared_key(path: Path) -> None:
     """Write a new shared key. Errors: `FatalError`: the file exists."""
     if path.exists():
-        raise FatalError(f"{path} exists; add a line to it to change the key, see operations.md")
+        raise FatalError(f"{path} exists; to change the key see docs/operations.md")
     _make_directory(path.parent)
     _write(path, f"{make_shared_key()}\n".encode(), secret=True)
 

@@ -127,7 +127,7 @@ def key(
 ) -> None:
     """Make a shared key, for a group that has no certificates: peerSharedKeyFile.
 
-    All members need the same file. To change the key, see operations.md.
+    All members need the same file. To change the key, see docs/operations.md.
 
     Example: ledgermq certs key cluster.key
     """
@@ -160,7 +160,10 @@ def show(
             for certificate in read_certificates(file.read_bytes()):
                 failed = failed or _is_over(certificate, now_ms)
                 typer.echo(f"{file}: {describe(certificate)}")
-        except (OSError, BadCertificate) as error:
+        except OSError as error:
+            failed = True
+            typer.echo(f"{file}: {error.strerror}")
+        except BadCertificate as error:
             failed = True
             typer.echo(f"{file}: {error}")
     raise typer.Exit(1 if failed else 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -54,7 +55,7 @@ def get_metadata(controllers: Addresses, as_json: AsJson = False) -> None:
 
     async def job(client: RemotingClient) -> int:
         rows: list[dict[str, Any]] = []
-        for address in parse_addresses(controllers):
+        for address in parse_addresses(controllers, "--controllers"):
             try:
                 answer = await _request(client, address, 1005)
             except AdminError as error:
@@ -78,7 +79,7 @@ def get_in_sync(controllers: Addresses, name: Name = "", as_json: AsJson = False
     """
 
     async def job(client: RemotingClient) -> int:
-        leader, _ = await _leader(client, parse_addresses(controllers))
+        leader, _ = await _leader(client, parse_addresses(controllers, "--controllers"))
         body = json.dumps([name] if name else []).encode()
         answer = await _request(client, leader, 1006, body=body)
         table = json.loads(answer.body)["replicasInfoTable"]
@@ -129,6 +130,8 @@ def clean_broker(
 
     Example: ledgermq admin cleanBrokerMetadata -a 127.0.0.1:9878 -n broker-a -b 3
     """
+    if not re.fullmatch("[0-9]{1,15}(;[0-9]{1,15})*", replicas):
+        raise typer.BadParameter(f"{replicas!r} is not ids, such as 2;3", param_hint="--ids")
     fields = {"brokerName": name, "brokerControllerIdsToClean": replicas, "clusterName": cluster}
     _change(controllers, 1011, {**fields, "isCleanLivingBroker": "true" if living else "false"})
 
@@ -148,7 +151,7 @@ def _rows(name: str, group: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _change(controllers: str, code: int, fields: Mapping[str, str]) -> None:
     async def job(client: RemotingClient) -> int:
-        leader, name = await _leader(client, parse_addresses(controllers))
+        leader, name = await _leader(client, parse_addresses(controllers, "--controllers"))
         answer = await _request(client, leader, code, fields=fields, signed_for=name)
         found = answer.ext_fields
         typer.echo(

@@ -88,6 +88,9 @@ def update_topic(
         raise typer.BadParameter("-c and -b: one of them is expected")
 
     async def ask(client: AdminClient) -> Rows:
+        from ledgermq.client.validation import check_topic
+
+        check_topic(topic)
         places = [one for one in await client.brokers() if one.broker_id == 0]
         await client.create_topic(topic, queues, cluster=cluster, broker=broker)
         if cluster or broker:

@@ -143,7 +143,7 @@ def run(arguments: list[str]) -> int:
 
 def _refused(error: TyperException, *, verdict: bool) -> int:
     """Say why; a group without a subcommand has printed its help already."""
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace("Value error, ", "")
     if message:
         context = getattr(error, "ctx", None)
         path = "ledgermq" if context is None else context.command_path

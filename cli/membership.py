@@ -61,6 +61,7 @@ def add_learner(
 
     Example: ledgermq admin addLearner --id n3 --address 127.0.0.1:40914
     """
+    _check(node, address)
     fields = {"op": "add_learner", "node": node, "address": address}
     _change(namesrv, group, timeout, [fields], as_json=as_json)
 
@@ -113,7 +114,18 @@ def replace(
     ]
     if node == old:
         raise typer.BadParameter(f"{old} cannot replace itself", param_hint="--id")
+    _check(node, address)
     _change(namesrv, group, timeout, steps, as_json=as_json)
+
+
+def _check(node: str, address: str) -> None:
+    """Refuse a new member that no group would take. Errors: `typer.BadParameter`."""
+    from dledger.limits import NODE_ID
+
+    if not NODE_ID.match(node):
+        raise typer.BadParameter(f"{node!r} does not end in a number", param_hint="--id")
+    if len(parse_addresses(address, "--address")) != 1:
+        raise typer.BadParameter("one HOST:PORT is expected", param_hint="--address")
 
 
 def _change(

@@ -97,7 +97,7 @@ def produce(
     as_json: AsJson = False,
     progress: Progress = False,
 ) -> None:
-    """Send messages and print where each was stored: queue id, queue offset, message id.
+    """Send messages and print where each was stored: BROKER/QUEUE, queue offset, message id.
 
     A message that is stored, but on fewer disks than it should be, has the status behind that, as
     SLAVE_NOT_AVAILABLE. Exit code 1 if any send failed or its outcome is unknown; the reason is

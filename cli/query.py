@@ -54,7 +54,9 @@ def query_by_key(
 ) -> None:
     """List the newest messages that have a key, oldest first.
 
-    Exit code 1 if there is none. Example: ledgermq admin queryMsgByKey -t orders -k k4711
+    Exit code 1 if there is none.
+
+    Example: ledgermq admin queryMsgByKey -t orders -k k4711
     """
 
     async def find(config: ClientConfig) -> list[MessageExt]:

@@ -325,7 +325,7 @@ def chaos(context: typer.Context) -> None:
 
 def _planted(words: Sequence[str]) -> Iterator[str]:
     """Yield the names of the bugs that the words of a command plant."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         name, equals, value = word.partition("=")
         if name == "--break":
             yield value if equals else following
@@ -342,14 +342,14 @@ def bench(context: typer.Context) -> None:
 
 
 def fuzz(
-    minutes: Annotated[float, typer.Option(help="Length of the storm.")] = 3.0,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Length of the storm.")] = 3.0,
     frames: Annotated[
-        int | None, typer.Option(help="End after so many frames, if that comes first.")
+        int | None, typer.Option(min=1, help="End after so many frames, if that comes first.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every frame.")] = 0,
     flush: Annotated[Flush, typer.Option(help="When brokers acknowledge.")] = Flush.ASYNC,
     stall_ms: Annotated[
-        float, typer.Option(help="Longest wait of an ordinary send that is no finding.")
+        float, typer.Option(min=1, help="Longest wait of an ordinary send that is no finding.")
     ] = 250.0,
     out: Annotated[
         Path | None,

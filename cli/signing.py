@@ -72,6 +72,8 @@ def take_options(
     secret_key: SecretKey = "",
 ) -> None:
     """Take the options that stand before the name of a command."""
+    if bool(cert) != bool(key):
+        raise typer.BadParameter("both are needed, or neither", param_hint="--cert, --key")
     take_account(access_key, secret_key)
     _Given.key_file, _Given.cert, _Given.key, _Given.config = key_file, cert, key, config
 
@@ -101,8 +103,6 @@ def _read_certificate() -> Credentials:
     from ledgermq.remoting.protocol.signing import read_certificate_credentials
     from ledgermq.runtime.errors import FatalError
 
-    if not (_Given.cert and _Given.key):
-        raise FatalError("--cert and --key: both are needed")
     try:
         files = [Path(path).read_bytes() for path in (_Given.cert, _Given.key)]
         return read_certificate_credentials(*files)

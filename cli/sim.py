@@ -100,8 +100,8 @@ _ModeOption = Annotated[
     str | None,
     typer.Option(
         metavar="MODE",
-        help="Whose plans: raft, sync-master, async-master, controller; every: all of them, the"
-        " default of campaigns. One seed alone, and planted bugs, are raft's.",
+        help="Whose plans: raft, alone, sync-master, async-master, controller; every: all of them,"
+        " the default of campaigns. One seed alone, and planted bugs, are raft's.",
     ),
 ]
 _TraceOption = Annotated[bool, typer.Option("--trace", help="Print the trace, one line per event.")]
@@ -200,9 +200,7 @@ def _refuse_contradictions(options: Mapping[str, object]) -> None:
     for apart in _APART:
         named = [f"--{name}" for name in apart if name in given]
         if len(named) > 1:
-            raise typer.BadParameter(
-                "asks for something else", param_hint=f"{named[1]} with {named[0]}"
-            )
+            raise typer.BadParameter(f"not together with {named[0]}", param_hint=named[1])
     if {"overkill", "plan"} <= given:
         raise typer.BadParameter("the plan says so itself", param_hint="--overkill")
     if "trace" in given and not given & {"seed", "plan"}:
@@ -232,5 +230,7 @@ def _range(text: str) -> range:
     first, dots, last = text.partition("..")
     are_numbers = dots and all(re.fullmatch("[0-9]{1,19}", one) for one in (first, last))
     if not are_numbers or not int(first) <= int(last) <= SEED_MAX:
-        raise typer.BadParameter(f"{text!r} is not of the form A..B", param_hint="--seeds")
+        raise typer.BadParameter(
+            f"{text!r} is not of the form A..B, A not above B", param_hint="--seeds"
+        )
     return range(int(first), int(last) + 1)

@@ -74,7 +74,9 @@ def load(path: Path) -> Plan:
     """Return the plan in a file."""
     try:
         return decode_plan(path.read_bytes())
-    except (*NOT_DECODED, OSError, ValueError) as error:
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--plan") from error
+    except (*NOT_DECODED, ValueError) as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint="--plan") from error
 
 

@@ -127,6 +127,16 @@ def test_a_broker_starts_from_settings_alone(monkeypatch: pytest.MonkeyPatch) ->
         (["chaos", "run", "demo", "--no-spark", "--break=no-such-bug"], 254, "ack-before-quorum"),
         (["check", "no/such/run"], 254, "no/such/run is not a directory"),
         (["fuzz", "--frames", "many"], 2, "'--frames'"),
+        (["fuzz", "--minutes", "-1"], 2, "'--minutes'"),
+        (["fuzz", "--flush", "x"], 2, "'--flush': 'x' is not one of"),
+        (["sim", "--seeds", "9..3"], 254, "A not above B"),
+        (["sim", "--seed", "1", "--seeds", "1..2"], 254, "--seeds: not together with --seed"),
+        (["admin", "--cert", "x.crt", "remove", "--id", "n0"], 2, "both are needed"),
+        (["admin", "addLearner", "--id", "x", "--address", "h:1"], 2, "does not end in a number"),
+        (["admin", "addLearner", "--id", "n3", "--address", "h"], 2, "--address: 'h' is not"),
+        (["admin", "getSyncStateSet", "-a", "h"], 2, "--controllers: 'h' is not HOST:PORT"),
+        (["admin", "cleanBrokerMetadata", "-a", "h:1", "-n", "a", "-b", "x"], 2, "2;3"),
+        (["admin", "updateTopic", "-t", "a b", "-n", "127.0.0.1:1"], 2, "topic 'a b'"),
     ],
 )
 def test_wrong_usage_is_one_line_with_what_to_do(
@@ -177,7 +187,9 @@ def test_a_part_of_a_suite_needs_the_suite(capsys) -> None:
     assert "--part needs --store, --kinds or --pairs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "code"), [(["chaos", "walk"], 254), (["bench", "--walk"], 2)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["chaos"], 254), (["chaos", "walk"], 254), (["bench", "--walk"], 2)]
+)
 def test_commands_that_parse_their_own_options_use_the_same_codes(words, code, capsys) -> None:
     assert run(words) == code
     assert "usage" in "".join(capsys.readouterr())
