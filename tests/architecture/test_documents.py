@@ -101,6 +101,8 @@ TERMS = re.findall(r"\S+", """
     subscription tag tags-code term topic torn-write transfer truncate uncommitted unknown verdict
     voter witness name-server consumer-group consume-queue commit-log group-commit commit_index
     plain-log long-polling dead-letter unique-key
+    master slave controller in-sync epoch half check-back op-message retry-topic orderly claim
+    clustering broadcasting pre-vote barrier scenario campaign check budget
 """)  # fmt: skip
 """Terms of the field and of this project that the handbook uses without explaining them anew."""
 
