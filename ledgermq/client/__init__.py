@@ -64,7 +64,14 @@ from ledgermq.client.strategies import (
 )
 from ledgermq.client.subscription import Sql92
 from ledgermq.client.transaction import TransactionProducer
-from ledgermq.remoting.protocol.errors import Outcome, RemotingError, ResponseError
+from ledgermq.remoting.protocol.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    Outcome,
+    RemotingError,
+    RequestTimeout,
+    ResponseError,
+)
 from ledgermq.remoting.protocol.message import MessageExt
 
 __all__ = [
@@ -78,6 +85,8 @@ __all__ = [
     "BrokerPlace",
     "ClientConfig",
     "ClientError",
+    "ConnectFailed",
+    "ConnectionLost",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeOptions",
@@ -115,6 +124,7 @@ __all__ = [
     "QueueSelector",
     "QueueStats",
     "RemotingError",
+    "RequestTimeout",
     "ResponseError",
     "SelectorFailed",
     "SendFailed",
