@@ -97,9 +97,9 @@ class BrokerConfig(ControllerSettings):
     in_memory_percent: int = key("accessMessageInMemoryMaxRatio", 40, low=0, high=100)
     """What lies farther behind the end of the log than this part of the memory is on disk."""
     slave_read_enable: bool = key("slaveReadEnable", default=False)
+    """Whether who reads far behind the end is sent to a slave."""
     enable_property_filter: bool = key("enablePropertyFilter", default=True)
     """Whether consumers may filter by SQL92; RocketMQ's default is false."""
-    """Whether who reads far behind the end is sent to a slave."""
 
     delay_levels: str = key("messageDelayLevel", DELAY_LEVELS)
     """How long messages of level 1, 2, ... wait; the same at all members of a group."""
@@ -177,8 +177,9 @@ class BrokerConfig(ControllerSettings):
     """Ours: what members prove to have where there are no certificates; better in a file."""
     peer_shared_key_file: str = key("peerSharedKeyFile", "")
     process_id: int = field(default_factory=process_id)
-    memory_bytes: int = field(default_factory=memory_bytes)
     """Part of the message ids that the broker makes; no key sets it."""
+    memory_bytes: int = field(default_factory=memory_bytes)
+    """What ``accessMessageInMemoryMaxRatio`` is a part of; no key sets it."""
 
     def __post_init__(self) -> None:
         """Check what concerns more than one key.

@@ -86,7 +86,10 @@ def broker(
     namesrv: Annotated[
         str,
         typer.Option(
-            "-n", "--namesrv", metavar="HOST:PORT;...", help="Name servers; wins over namesrvAddr."
+            "-n",
+            "--namesrv",
+            metavar="HOST:PORT;...",
+            help="Name servers; wins over namesrvAddr, as NAMESRV_ADDR in the environment does.",
         ),
     ] = "",
 ) -> None:

@@ -101,6 +101,49 @@ def test_every_key_is_in_its_table(config: type, heading: str, others: set[str])
     assert told - others == config_keys(config)
 
 
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "d": 86_400_000}
+UNITS |= {"ms": 1, "h": 3_600_000, "%": 1, "": 1}
+QUANTITY = re.compile(r"(\d[\d,]*) ?([A-Za-z%]*)")
+
+
+def quantities(cell: str) -> list[set[int]]:
+    """The numbers of a cell, each as it stands and in the unit of the code: bytes or ms."""
+    found = [(int(number.replace(",", "")), unit) for number, unit in QUANTITY.findall(cell)]
+    return [{number, number * UNITS.get(unit, 1)} for number, unit in found]
+
+
+@pytest.mark.parametrize(
+    ("config", "heading"), [(BrokerConfig, "### Broker"), (NamesrvConfig, "### Name server")]
+)
+def test_defaults_and_bounds_of_keys_are_those_of_the_code(config: Any, heading: str) -> None:
+    """Every row has four cells; its default and the ends of its range are the field's."""
+    fields = config.__dataclass_fields__.values()
+    keys = {key.name: (f, key) for f in fields if (key := f.metadata.get("config_key"))}
+    wrong = []
+    for line in section("docs/operations.md", heading).splitlines():
+        if not line.startswith("| `"):
+            continue
+        row = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        assert len(row) == 4, line
+        names = [name for name in re.findall(r"`([\w.]+)`", row[0]) if name in keys]
+        defaults = row[1].split(", ") if len(names) > 1 else [row[1]]
+        for name, told in zip(names, defaults, strict=False):
+            field, key = keys[name]
+            value = field.default
+            if isinstance(value, bool):
+                is_right = told.strip("`") == str(value).lower()
+            elif isinstance(value, int):
+                is_right = value in quantities(told)[0]
+            else:
+                is_right = not value or str(value) in told or told.strip("`")[:9] in str(value)
+            ends = quantities(row[2])
+            if key.low is not None and key.high is not None:
+                is_right = is_right and bool(ends) and key.low in ends[0]
+                is_right = is_right and any(key.high in end for end in ends[1:])
+            wrong += [] if is_right else [(name, told, row[2])]
+    assert not wrong, wrong
+
+
 def test_layers_are_told_as_they_are_enforced() -> None:
     told = re.search(r"^`(cli  >  .+)`$", text("docs/architecture.md"), re.MULTILINE)
     tool = project()["tool"]
