@@ -126,11 +126,16 @@ def _of_runs(arguments: Sequence[str], console: Console) -> int:
             return _replay(Path(run), rest, console)
         case ["diff", one, other]:
             return _diff(Path(one), Path(other), console)
-        case ["check", run]:
+        case ["check", run] if not run.startswith("-"):
             return _check(Path(run), console)
-        case _:
-            console.print(Text(USAGE))
-            return EXIT_USAGE
+    console.print(Text(USAGE))
+    if not {"--help", "-h"}.isdisjoint(arguments):
+        return 0
+    name = arguments[0] if arguments else ""
+    is_there = f"\n{name} " in USAGE
+    takes = f"{name} takes what stands above" if is_there else f"no command is called {name!r}"
+    console.print(Text(f"ledgermq chaos: {takes}" if name else "ledgermq chaos: name a command"))
+    return EXIT_USAGE
 
 
 def _run_file(name: str, rest: Sequence[str], console: Console) -> int:

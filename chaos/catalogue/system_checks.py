@@ -85,7 +85,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A42", title="appended during a transfer",
         question="does a leader that hands over append nothing more?", severity=MAJOR,
-        simulated=True, lacks="transfers of leadership among the faults",
+        simulated=True, lacks="from when on a leader hands over",
     ),
     CheckEntry(
         id="A43", title="deposed without a cause, or leading without a quorum",

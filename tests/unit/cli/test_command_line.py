@@ -195,6 +195,21 @@ def test_commands_that_parse_their_own_options_use_the_same_codes(words, code, c
     assert "usage" in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("words", [["run"], ["check"], ["diff"], ["replay"], ["list"], []])
+def test_every_part_of_the_suite_has_help(words, capsys) -> None:
+    assert run(["chaos", *words, "--help"]) == 0
+    assert "usage: ledgermq chaos" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "name a command"), (["walk"], "called 'walk'"), (["check"], "check takes what stands")],
+)
+def test_a_part_that_is_misused_is_said_to_be(words, said, capsys) -> None:
+    assert run(["chaos", *words]) == 254
+    assert said in capsys.readouterr().out
+
+
 def test_a_shell_can_complete_commands() -> None:
     environment = {
         **os.environ, "_LEDGERMQ_COMPLETE": "complete_bash",
