@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.access.needs import ACCOUNT
 from broker.config import BrokerConfig
 from namesrv.config import NamesrvConfig
 from sim.faults.ambush_draw import OF_GROUP, ambushes
@@ -142,6 +143,13 @@ def test_defaults_and_bounds_of_keys_are_those_of_the_code(config: Any, heading:
                 is_right = is_right and any(key.high in end for end in ends[1:])
             wrong += [] if is_right else [(name, told, row[2])]
     assert not wrong, wrong
+
+
+def test_requests_that_any_account_may_make_are_those_of_the_code() -> None:
+    (row,) = [line for line in text("docs/access.md").splitlines() if "| any account |" in line]
+    ranges = re.findall(r"(\d+)(?: to (\d+))?", row)
+    told = [range(int(first), int(last or first) + 1) for first, last in ranges]
+    assert sorted(code for one in told for code in one) == sorted(ACCOUNT)
 
 
 def test_layers_are_told_as_they_are_enforced() -> None:
