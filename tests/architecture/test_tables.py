@@ -161,6 +161,14 @@ def test_layers_are_told_as_they_are_enforced() -> None:
     assert [layer.strip() for layer in told[1].split(">")] == layers
 
 
+@pytest.mark.parametrize("package", ["broker", "store"])
+def test_every_room_of_a_package_is_told(package: str) -> None:
+    lines = text("docs/architecture.md").splitlines()
+    (row,) = [line for line in lines if line.startswith(f"| `{package}/` |")]
+    rooms = {path.split("/")[1] for path in python_files(package) if path.count("/") > 1}
+    assert not {room for room in rooms if f"`{room}/`" not in row}
+
+
 def test_every_fault_of_the_simulator_is_in_its_table_and_drawn() -> None:
     rows = [row for row in cells(section("docs/simulation.md", "## Faults")) if len(row) == 3]
     told = {kind.value for kind in FaultKind if any(f"`{kind.value}`" in row[2] for row in rows)}
