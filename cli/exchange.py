@@ -84,7 +84,10 @@ def import_(
 
     of_jepsen = form is Source.JEPSEN_EDN
     if mapping is None and not of_jepsen:
-        raise typer.BadParameter("say which columns are which: --mapping FILE", param_hint="FILE")
+        raise typer.BadParameter(
+            "is needed: a file that says which columns are which (docs/import.md)",
+            param_hint="--mapping FILE",
+        )
     try:
         told = HistoryMapping(tables=())
         if mapping is not None:

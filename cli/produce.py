@@ -70,7 +70,10 @@ Ending = Annotated[
 def produce(
     topic: Topic,
     body: Annotated[
-        str | None, typer.Argument(help="The message; without it, each line of standard input.")
+        str | None,
+        typer.Argument(
+            metavar="BODY", help="The message; without it, each line of standard input."
+        ),
     ] = None,
     namesrv: NameServers = "127.0.0.1:9876",
     tags: Annotated[

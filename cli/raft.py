@@ -144,7 +144,10 @@ def transfer_leader(
 
 def raft_events(
     path: Annotated[
-        Path, typer.Argument(help="A broker's store, or a directory raft_event below it.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A broker's store, or a directory raft_event below it."
+        ),
     ],
     kind: Annotated[
         str | None,

@@ -264,7 +264,8 @@ def _time_ms(text: str | None, option: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time", param_hint=option) from error
+        said = f"{text!r} is no time: milliseconds, or as 2025-01-31T12:00, are expected"
+        raise typer.BadParameter(said, param_hint=option) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
