@@ -15,7 +15,7 @@ copy stand for is said there. Big-endian::
     0 mark u16 (0x4C51)    2 queue of the schedule topic u8    3 queue offset there u40
     0 mark u16 (0x4C52)    2 where the parked half lies in the log u48
 
-Pure. Source: spec/wire.md 4.1, 7.6; docs/delays.md; docs/transactions.md.
+Pure. Source: spec/wire.md 4.1, 7.4, 7.8; docs/delays.md; docs/transactions.md.
 """
 
 from __future__ import annotations

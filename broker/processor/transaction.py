@@ -4,7 +4,7 @@ Java's client sends it oneway, so an error is told in the log of the broker, at 
 who waits gets an answer. It names its half by the place in the log and by the offset in the half
 topic, and must be of the group that sent it. A half is finished once: who comes second is told so,
 whether the first one asked here or from the leader before.
-Source: spec/wire.md 3.8, 7.6; RocketMQ 4.9.7 EndTransactionProcessor; docs/transactions.md.
+Source: spec/wire.md 7.8; RocketMQ 4.9.7 EndTransactionProcessor; docs/transactions.md.
 """
 
 from __future__ import annotations

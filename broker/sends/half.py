@@ -2,7 +2,7 @@
 
 Its properties say where it belongs. The bits of sysFlag that say "prepared" are not in it, so that
 it has a place in the queue of that topic, by which its end is told.
-Source: spec/wire.md 7.6; RocketMQ 4.9.7 TransactionalMessageBridge.parseHalfMessageInner.
+Source: spec/wire.md 7.8; RocketMQ 4.9.7 TransactionalMessageBridge.parseHalfMessageInner.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that follows a copy is put only while that copy is in the log or on its way into
 copy off later cuts the op message behind it off as well.
 Where only the copy got into the log, the next pass of the check-back puts the op message
 (`broker.transactions.service`).
-Source: spec/wire.md 7.6; RocketMQ EndTransactionProcessor; docs/transactions.md.
+Source: spec/wire.md 7.8; RocketMQ EndTransactionProcessor; docs/transactions.md.
 """
 
 from __future__ import annotations

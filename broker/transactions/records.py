@@ -4,7 +4,7 @@ As RocketMQ's: a half lies in its topic with all properties, and those say where
 committed copy keeps them, has the commit bit, and names its half. RocketMQ writes a new half for
 each question, to count the questions. Here the table of open halves counts them, so that the half
 keeps its place; copy and question show the count where RocketMQ's do.
-Source: spec/wire.md 3.8, 7.6; RocketMQ 4.9.7 TransactionalMessageBridge, EndTransactionProcessor,
+Source: spec/wire.md 7.8; RocketMQ 4.9.7 TransactionalMessageBridge, EndTransactionProcessor,
 AbstractTransactionalMessageCheckListener.
 """
 

@@ -8,7 +8,7 @@ earlier leader could not put, and closes halves that RocketMQ, or the log, has d
 
 A store that RocketMQ wrote has halves that no record told of here: they are read from the half
 topic and compared with the op topic first (`broker.transactions.takeover`).
-Source: spec/wire.md 3.8, 7.6; RocketMQ TransactionalMessageServiceImpl; docs/transactions.md.
+Source: spec/wire.md 7.8; RocketMQ TransactionalMessageServiceImpl; docs/transactions.md.
 """
 
 from __future__ import annotations

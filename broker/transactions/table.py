@@ -3,7 +3,7 @@
 A half that is applied opens a row. Its copy, committed or parked, makes sure that there is never
 another one; the op message closes the row, with a copy before it or, after a rollback, without.
 RocketMQ finds the same out by comparing the half topic with the op topic.
-Source: spec/wire.md 7.6; RocketMQ TransactionalMessageServiceImpl; docs/transactions.md.
+Source: spec/wire.md 7.8; RocketMQ TransactionalMessageServiceImpl; docs/transactions.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ has come to, and no op message names it. Where RocketMQ asked again, it stored a
 past the old one, which does not count any more; two halves that a client sent both count. This
 module does the same for the part of the half topic that no applied record has told of, a slice at a
 time. Halves that are stored meanwhile lie behind that part, and the log tells of them.
-Source: spec/wire.md 7.6; RocketMQ 4.9.7 TransactionalMessageServiceImpl.check.
+Source: spec/wire.md 7.8; RocketMQ 4.9.7 TransactionalMessageServiceImpl.check.
 """
 
 from __future__ import annotations
