@@ -5,7 +5,7 @@ that was delivered too often, or whose consumer gives it up, goes to the dead-le
 nobody delivers it again. The copy says which message it was (ORIGIN_MESSAGE_ID) and of which topic
 (RETRY_TOPIC). Clients that cannot have the broker copy send the copy themselves, as an ordinary
 message to the retry topic: `dead_letter` tells which of these are dead.
-Pure. Source: spec/wire.md 3.3, 3.4, 7.4; RocketMQ SendMessageProcessor.asyncConsumerSendMsgBack and
+Pure. Source: spec/wire.md 3.4, 7.4, 7.5; RocketMQ SendMessageProcessor.asyncConsumerSendMsgBack and
 handleRetryAndDLQ (4.9).
 """
 

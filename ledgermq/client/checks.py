@@ -5,7 +5,7 @@ perhaps one that never saw the transaction. A few questions are with the listene
 others wait, and what is too much is dropped: brokers ask again. Of a transaction that is asked
 about while it waits or is with the listener, the last question is answered: each comes with a new
 place of the half. Source: ClientRemotingProcessor.checkTransactionState, DefaultMQProducerImpl.
-checkTransactionState 4.9 (spec/wire.md 3.8).
+checkTransactionState 4.9 (spec/wire.md 7.8).
 """
 
 import logging

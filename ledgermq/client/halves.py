@@ -2,7 +2,7 @@
 
 A half is what a broker stores and shows nobody until its producer has decided. It is named by its
 offset in the log and by that in the queue of halves. Source: EndTransactionRequestHeader,
-DefaultMQProducerImpl.endTransaction 4.9 (spec/wire.md 3.8).
+DefaultMQProducerImpl.endTransaction 4.9 (spec/wire.md 7.8).
 """
 
 from collections.abc import Mapping

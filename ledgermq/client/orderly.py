@@ -4,7 +4,7 @@ A failure suspends its queue for a moment, then the same messages are tried agai
 them is handed out before. Beyond ``max_reconsume_times`` the broker is asked to put them into the
 dead-letter queue of the group; as long as it cannot, they stay at the head of the line. Before
 each call the queue's lock is looked at (`ledgermq.client.queue_locks`).
-Source: ConsumeMessageOrderlyService (spec/wire.md 7.4).
+Source: ConsumeMessageOrderlyService (spec/wire.md 7.5).
 """
 
 import asyncio

@@ -5,7 +5,7 @@ Where that fails, the copy is sent from here, to the retry topic of the group on
 takes it. Only if that fails, too, is the message kept, and tried again here
 (`ledgermq.client.consume`). Both ways are at least once: where the outcome of one is unknown, the
 other may make a second copy. A broker that does not know 36 keeps no retries; nothing is sent then.
-Source: DefaultMQPushConsumerImpl.sendMessageBack (spec/wire.md 3.4, 7.4).
+Source: DefaultMQPushConsumerImpl.sendMessageBack (spec/wire.md 3.4, 7.5).
 """
 
 import logging

@@ -3,7 +3,7 @@
 The message is stored as a half, the listener runs the local transaction, and its outcome decides
 the half. Nothing waits for that decision to be taken: where it is lost, or unknown, the broker asks
 (`ledgermq.client.checks`). Source: TransactionMQProducer, DefaultMQProducerImpl.
-sendMessageInTransaction 4.9 (spec/wire.md 3.8).
+sendMessageInTransaction 4.9 (spec/wire.md 7.8).
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Clients send it oneway, and ask nobody what became of it. A leader that loses it asks again, and
 parks the half at last, as one whose end nobody knows: so nothing else tells.
-Source: docs/transactions.md; spec/wire.md 3.8; RocketMQ EndTransactionProcessor.
+Source: docs/transactions.md; spec/wire.md 7.8; RocketMQ EndTransactionProcessor.
 """
 
 from __future__ import annotations
