@@ -15,6 +15,12 @@ NAMESRV: Final = (
         plant=patch("namesrv.server:NameServer._scan", ("if gone:", "if False:")),
     ),
     Mutant(
+        name="own-stall-is-their-silence",
+        breaks="A name server that stood still for two minutes takes all brokers for dead.",
+        source="RocketMQ RouteInfoManager.scanNotActiveBroker compares times alone.",
+        plant=patch("namesrv.server:NameServer._scan", ("if late_ms > STALL_MS:", "if False:")),
+    ),
+    Mutant(
         name="slave-of-another-cluster",
         breaks="A slave of another cluster is told the master, and takes its name to that cluster.",
         source="RocketMQ RouteInfoManager.registerBroker does not compare clusters.",

@@ -219,6 +219,14 @@ class RouteTable:
         self.rows.sweep()
         return gone
 
+    def excuse(self, still_ms: int, now_ms: int) -> None:
+        """Leave a time in which nobody was heard here out of everybody's silence.
+
+        Whoever lives has registered meanwhile, and is heard in the next turns.
+        """
+        for live in self._live.values():
+            live.last_update_ms = min(live.last_update_ms + still_ms, now_ms)
+
     def touch(
         self, addr: str, version: DataVersion, now_ms: int
     ) -> tuple[bool, DataVersion | None]:

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 CREDENTIALS_MS: Final = 5_000
 """How often keys and certificates are looked at for changes."""
+STALL_MS: Final = 5_000
+"""A scan that is later than this says that the process, or its machine, stood still."""
 
 
 class NameServer:
@@ -40,6 +42,7 @@ class NameServer:
         self._clock = clock
         self._tasks = Supervisor()
         self.table = RouteTable(expiry_ms)
+        self._scanned_ms = clock.monotonic_ms()
         self._broom = self._tasks.alarm("topics of brokers that are gone", self._sweep)
         self.table.rows.on_abandoned = partial(self._broom.set, 0)
         self._scan_again = self._tasks.alarm("more silent brokers", self._scan)
@@ -84,7 +87,13 @@ class NameServer:
             self._broom.set(0)
 
     def _scan(self) -> None:
-        gone = self.table.expire(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - self._scanned_ms - self._config.scan_interval_ms
+        self._scanned_ms = now_ms
+        if late_ms > STALL_MS:
+            _log.warning("event=stood_still ms=%d", late_ms)
+            self.table.excuse(late_ms, now_ms)
+        gone = self.table.expire(now_ms)
         if gone:
             self._scan_again.set(0)  # there may be more
         for addr, connection_id in gone:

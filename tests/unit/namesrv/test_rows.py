@@ -183,6 +183,38 @@ def test_silent_brokers_are_removed_a_slice_at_a_time():
     assert len(table.expire(EXPIRY_MS + 1)) == 3
 
 
+def pass_scans(server: NameServer, clock: FakeClock, for_ms: int) -> None:
+    """Let time pass in which a name server looks every five seconds, as it does."""
+    for _ in range(for_ms // 5_000):
+        clock.now_ms += 5_000
+        server._scan()
+
+
+async def left_after_a_stall() -> list[str]:
+    """Who is left when a name server that stood still for ten minutes looks again."""
+    clock = FakeClock()
+    server = NameServer(NamesrvConfig(), clock, RealDisk())
+    for name in ("dead", "alive"):
+        one = registration(0, f"{name}:1", broker_name=name, connection=ord(name[0]))
+        server.table.register(one, clock.now_ms)
+    clock.now_ms += 600_000
+    server._scan()
+    assert list(server.table.broker_addrs()) == ["dead:1", "alive:1"]
+    pass_scans(server, clock, EXPIRY_MS - 5_000)
+    server.table.register(
+        registration(0, "alive:1", broker_name="alive", connection=ord("a")), clock.now_ms
+    )
+    pass_scans(server, clock, 10_000)
+    await server.stop()
+    return list(server.table.broker_addrs())
+
+
+def test_a_name_server_that_stood_still_does_not_take_everybody_for_dead():
+    assert asyncio.run(left_after_a_stall()) == ["alive:1"]
+    with planted(BY_TESTS["own-stall-is-their-silence"]), pytest.raises(AssertionError):
+        asyncio.run(left_after_a_stall())
+
+
 async def left_after_one_scan() -> int:
     """How many of seven silent brokers are there after a scan whose slices are of two."""
     clock = FakeClock()
@@ -192,7 +224,8 @@ async def left_after_one_scan() -> int:
         server.table.register(
             registration(0, f"z:{number}", broker_name=name, connection=number), clock.now_ms
         )
-    clock.now_ms += EXPIRY_MS + 1
+    pass_scans(server, clock, EXPIRY_MS)
+    clock.now_ms += 1
     server._scan()
     assert len(list(server.table.broker_addrs())) == 5
     await asyncio.sleep(0.05)
