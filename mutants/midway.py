@@ -37,7 +37,16 @@ MIDWAY: Final = (
         source="docs/client.md: broadcasting goes on where it stopped.",
         plant=patch(
             "ledgermq.client.local_offsets:LocalOffsets.close",
-            ("if not self._is_writing:", "if True:"),
+            ("if self._pending is None:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="left-without-its-last-offsets",
+        breaks="Offsets that moved during a member's last write are lost as it leaves.",
+        source="docs/client.md: broadcasting goes on where it stopped.",
+        plant=patch(
+            "ledgermq.client.local_offsets:LocalOffsets.close",
+            ("self._last = _render(self._offsets)", "self._last = None"),
         ),
     ),
     Mutant(

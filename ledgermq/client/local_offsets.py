@@ -48,8 +48,12 @@ class LocalOffsets:
         self._under_way: asyncio.Future[None] | None = None
         """The write of a flush, which goes on where the flush is cancelled."""
         self._guard = threading.Lock()
-        """Of the next two: the thread of a write asks and tells."""
-        self._is_open = self._is_writing = False
+        """Of the next three: the thread of a write asks and tells."""
+        self._is_open = False
+        self._pending: bytes | None = None
+        """What is written, or waits for a thread to be; nothing else is. The folder is kept."""
+        self._last: bytes | None = None
+        """What is written behind that, by who has closed it."""
 
     def open(self) -> None:
         """Take the folder for this consumer and read what is there.
@@ -77,12 +81,16 @@ class LocalOffsets:
         """Let others have the folder. Calling it again is harmless.
 
         A write that outlasted its flush cannot be stopped: the folder is free once it has ended,
-        since it would replace what the next consumer has written.
+        since it would replace what the next consumer has written. What moved meanwhile is written
+        behind it.
         """
         with self._guard:
             self._is_open = False
-            if not self._is_writing:
+            if self._pending is None:
                 self._let_go()
+            elif self._has_changed:
+                self._has_changed = False
+                self._last = _render(self._offsets)
 
     def get(self, queue: MessageQueue) -> int:
         """Return the next offset to consume of ``queue``, -1 if there is none."""
@@ -105,9 +113,11 @@ class LocalOffsets:
                 return
             self._has_changed = False
             loop, content = asyncio.get_running_loop(), _render(self._offsets)
+            self._pending = content
             try:
                 self._under_way = loop.run_in_executor(None, self._write, content)
             except RuntimeError as error:  # The machine has no thread left.
+                self._pending = None
                 self._on_failed(error)
                 return
             self._under_way.add_done_callback(self._on_written)
@@ -128,24 +138,33 @@ class LocalOffsets:
         _log.warning("path=%s event=offsets_not_written error=%s", self.path, error)
 
     def _write(self, content: bytes) -> None:
-        """Write the file, in a thread; nothing once the folder may be another's."""
+        """Write the file, in a thread; not what a thread was missing for, which it may get late."""
         with self._guard:
-            if not self._is_open:
+            if content is not self._pending:
                 return
-            self._is_writing = True
         try:
-            if self._written:
-                self._disk.replace(self.path + ".bak", self._written)
-            self._disk.replace(self.path, content)
-            self._written = content
+            self._replace(content)
         finally:
             self._end_write()
 
+    def _replace(self, content: bytes) -> None:
+        if self._written:
+            self._disk.replace(self.path + ".bak", self._written)
+        self._disk.replace(self.path, content)
+        self._written = content
+
     def _end_write(self) -> None:
         with self._guard:
-            self._is_writing = False
-            if not self._is_open:
-                self._let_go()
+            last, self._last = self._last, None
+            if last is None:
+                self._pending = None
+                if not self._is_open:
+                    self._let_go()
+                return
+        try:
+            self._replace(last)
+        finally:
+            self._end_write()
 
     def _let_go(self) -> None:
         if self._lock is not None:

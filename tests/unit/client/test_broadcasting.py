@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -405,6 +406,48 @@ def test_a_write_that_outlasts_its_member_keeps_the_folder(tmp_path):
 def test_a_folder_that_is_free_before_the_last_write_is_noticed(tmp_path):
     with planted(BY_TESTS["folder-free-before-the-last-write"]):
         assert offset_of_the_next_member(tmp_path) == 5
+
+
+def offset_of_who_leaves_during_a_write(directory):
+    """Return what is written of a member whose offset moves during its last write."""
+    queue = MessageQueue("T", "b", 0)
+
+    async def body():
+        disk = SlowDisk()
+        local = LocalOffsets(str(directory), "c@1", "g", disk)
+        local.open()
+        await cut_flush(local, 5)
+        await cut_flush(local, 6)
+        local.close()
+        local.close()
+        disk.may_write.set()
+
+    asyncio.run(body())
+    return written_offset(directory, queue)
+
+
+def test_what_moves_during_the_last_write_of_a_member_is_written_behind_it(tmp_path):
+    assert offset_of_who_leaves_during_a_write(tmp_path) == 6
+    with planted(BY_TESTS["left-without-its-last-offsets"]):
+        assert offset_of_who_leaves_during_a_write(tmp_path) == 5
+
+
+def test_a_write_that_has_no_thread_yet_as_its_member_leaves_is_made(tmp_path):
+    async def body():
+        may_end = threading.Event()
+        threads = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        threads.submit(may_end.wait, 5)
+        local = LocalOffsets(str(tmp_path), "c@1", "g")
+        local.open()
+        await cut_flush(local, 5)
+        local.close()
+        with pytest.raises(OffsetsUnusable):
+            LocalOffsets(str(tmp_path), "c@1", "g").open()
+        may_end.set()
+
+    asyncio.run(body())
+    assert written_offset(tmp_path, MessageQueue("T", "b", 0)) == 5
 
 
 class FailingDisk(SlowDisk):
