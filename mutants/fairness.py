@@ -166,6 +166,16 @@ FAIRNESS: Final = (
         plant=patch("broker.sends.room:LogRoom._has_place", ("if share.of(address):", "if True:")),
     ),
     Mutant(
+        name="pushed-out-in-vain",
+        breaks="Large messages of others are refused for one that gets no place all the same.",
+        source="64 of 16 KiB make no room for one of 16 MiB.",
+        plant=patch(
+            "broker.sends.room:LogRoom._has_place",
+            ("self._flows.add(most, (one, freed_bytes))", "one.refuse(NoRoom(self))"),
+            ("share.take(most, freed_bytes)", "pass"),
+        ),
+    ),
+    Mutant(
         name="late-sends-stored",
         breaks="A large send that waited for longer than its client does is stored all the same.",
         source="64 senders of 3 MiB: what is stored after their time, each retry stores again.",

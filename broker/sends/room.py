@@ -163,22 +163,32 @@ class LogRoom:
             return True
         if share.of(address):
             return False
-        for _ in range(TURN_MAX):
-            if share.free >= size_bytes or not self._push_out(size_bytes):
-                break
-        return share.free >= size_bytes
+        pushed: list[tuple[str, Entering, int]] = []
+        while (
+            share.free < size_bytes
+            and len(pushed) < TURN_MAX
+            and self._push_out(size_bytes, pushed)
+        ):
+            pass
+        if share.free < size_bytes:  # Many small ones may not do: nobody is refused in vain.
+            for most, one, freed_bytes in reversed(pushed):
+                self._flows.add(most, (one, freed_bytes))
+                share.take(most, freed_bytes)
+            return False
+        for _, one, _ in pushed:
+            asyncio.get_running_loop().call_soon(one.refuse, NoRoom(self))
+        return True
 
-    def _push_out(self, size_bytes: int) -> bool:
-        """Refuse what came last of the address that has most; False if it has too little."""
-        most = self._share.largest()
+    def _push_out(self, size_bytes: int, pushed: list[tuple[str, Entering, int]]) -> bool:
+        """Take what came last of the address that has most; False if it has too little."""
+        most = str(self._share.largest())
         if self._share.of(most) < 2 * size_bytes:
             return False
-        pushed = self._flows.take_last(str(most), lambda waiting: waiting[1] > 0)
-        if pushed is None:
+        last = self._flows.take_last(most, lambda waiting: waiting[1] > 0)
+        if last is None:
             return False
-        one, freed_bytes = pushed
-        self._share.take(most, -freed_bytes)
-        asyncio.get_running_loop().call_soon(one.refuse, NoRoom(self))
+        self._share.take(most, -last[1])
+        pushed.append((most, *last))
         return True
 
     def _refuse_late(self) -> bool:

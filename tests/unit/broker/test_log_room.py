@@ -236,6 +236,37 @@ def test_who_comes_late_takes_a_place_of_who_has_most():
         assert newcomer_among_many() == (1, 0)
 
 
+def refused_for_a_large_newcomer() -> int:
+    """Return how many small ones are refused for a large one that gets no place all the same."""
+    refused = []
+
+    async def test(log: Log) -> None:
+        log.append("before", LOG_ROOM_BYTES)
+        small = 64 * 1024
+        others = []
+        for address in range(16):  # Each one takes a fifth of what is free.
+            while not others or not others[-1].refused:
+                others.append(Sender(log, f"{len(others)}", [small], f"a{address}"))
+            others.pop()
+        waiting_bytes = log.room.waiting_bytes
+        large = LOG_WAITING_BYTES_MAX - waiting_bytes + (TURN_MAX + 1) * small
+        newcomer = Sender(log, "new", [large], "new")
+        assert newcomer.refused == [large]
+        await asyncio.sleep(0)
+        refused.append(sum(len(one.refused) for one in others))
+        assert log.room.waiting_bytes == waiting_bytes - refused[0] * small
+        await log.work(commits=False)
+
+    run(test)
+    return refused[0]
+
+
+def test_nobody_is_pushed_out_for_one_that_gets_no_place():
+    assert refused_for_a_large_newcomer() == 0
+    with planted(BY_TESTS["pushed-out-in-vain"]):
+        assert refused_for_a_large_newcomer() == TURN_MAX
+
+
 def test_a_turn_lets_in_a_bounded_number_of_bytes():
     async def test(log: Log) -> None:
         log.append("before", LOG_ROOM_BYTES)
