@@ -191,11 +191,11 @@ def _build_tools(
 ) -> tuple[object, ...]:
     """Return what only tools ask."""
     config, tables, store, clock = core.config, core.tables, core.store, core.clock
-    walks = Walks(clock)
 
     def writable() -> bool:
         return store.writer.writable
 
+    walks = Walks(clock, writable)
     tables.usage.add(WALKS_MAX, lambda: walks.running)
     tables.usage.add(WALKS_WAITING_MAX, lambda: walks.waiting)
     forward = ForwardProcessor(tables.consumers, store.reader, config.registered_name)

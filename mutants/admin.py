@@ -35,6 +35,15 @@ ADMIN: Final = (
         ),
     ),
     Mutant(
+        name="answered-though-it-leads-no-more",
+        breaks="A long answer that only a leader gives is given though it lost that meanwhile.",
+        source="RocketMQ's brokers look at no role either; `broker.requests` does, at first.",
+        plant=patch(
+            "broker.stats.walks:Walks.answer",
+            ("if of_leader and not self._is_leading():", "if False:"),
+        ),
+    ),
+    Mutant(
         name="removed-offsets-come-back",
         breaks="A group is removed with its offsets, and what it committed last is written again.",
         source="RocketMQ ConsumerOffsetManager.removeOffset: the table is one.",

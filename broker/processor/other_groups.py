@@ -96,7 +96,9 @@ class OtherGroupsProcessor:
             return encode_body(CorrectionOffsets(correction_offsets=found))
 
         left_out = set(header.filter_groups.split(","))
-        return await self._walks.answer(request, self._offsets_in(topic, left_out), body)
+        return await self._walks.answer(
+            request, self._offsets_in(topic, left_out), body, of_leader=True
+        )
 
     @serves(
         RequestCode.CLONE_GROUP_OFFSET,

@@ -108,7 +108,7 @@ class ResetProcessor:
             return encode_body(ResetOffsets(offset_table=queue_map(found)))
 
         try:
-            answer = await self._walks.answer(request, self._targets(header), body)
+            answer = await self._walks.answer(request, self._targets(header), body, of_leader=True)
         except DamagedEntry:
             return make_response(request, *DAMAGED)
         except _NoOffset:

@@ -61,7 +61,7 @@ class SlaveTablesProcessor:
 
         page = Page(decode_header(request, PageHeader))
         parts = page.texts(self._parts(page.first))
-        return page.answered(await self._walks.answer(request, parts, body))
+        return page.answered(await self._walks.answer(request, parts, body, of_leader=True))
 
     @serves(
         RequestCode.GET_ALL_DELAY_OFFSET,

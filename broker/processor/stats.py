@@ -116,6 +116,7 @@ class StatsProcessor:
             request,
             (self._limits_of(topic, queue_id) for queue_id in range(entry.queues)),
             lambda rows: encode_body(TopicStats(offset_table=joined_map(rows))),
+            of_leader=True,
         )
 
     @serves(
@@ -138,6 +139,7 @@ class StatsProcessor:
                     group, dict.fromkeys(row.topic for row in rows), (row.text for row in rows)
                 )
             ),
+            of_leader=True,
         )
 
     @serves(
@@ -152,7 +154,9 @@ class StatsProcessor:
     ) -> RemotingCommand:
         """Take GET_BROKER_CONSUME_STATS (317)."""
         ordered = decode_header(request, AllConsumeStatsHeader).is_order
-        return await self._walks.answer(request, self._rows_of_all(ordered), self._all_stats)
+        return await self._walks.answer(
+            request, self._rows_of_all(ordered), self._all_stats, of_leader=True
+        )
 
     @serves(
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
@@ -212,6 +216,7 @@ class StatsProcessor:
             request,
             (self._span_of(header, queue_id) for queue_id in range(entry.queues)),
             lambda spans: encode_body(TimeSpans(consume_time_span_set=spans)),
+            of_leader=True,
         )
 
     # Rows

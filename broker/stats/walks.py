@@ -14,9 +14,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from broker.answers import put_failure
 from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX, WALKS_WAITING_MAX
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,10 +34,11 @@ Row = TypeVar("Row")
 
 
 class Walks:
-    """Those of one broker."""
+    """Those of one broker; ``is_leading`` says whether it takes writes."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_leading: Callable[[], bool] = lambda: True) -> None:
         self._clock = clock
+        self._is_leading = is_leading
         self.running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Who waits for one of those that are running to end, in order."""
@@ -50,8 +53,14 @@ class Walks:
         request: RemotingCommand,
         steps: Iterator[Row | None],
         body: Callable[[list[Row]], bytes],
+        *,
+        of_leader: bool = False,
     ) -> RemotingCommand:
-        """Return the answer whose body is made of the rows of ``steps``; None is a step without."""
+        """Return the answer whose body is made of the rows of ``steps``; None is a step without.
+
+        ``of_leader``: who leads no more when they have been gone through answers as who never did:
+        another one may have taken what they lack.
+        """
         if not await self._begin():
             busy = f"{WALKS_MAX} long answers are being made, try again later"
             return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
@@ -59,6 +68,8 @@ class Walks:
             rows = await self._collect(steps)
         finally:
             self._end()
+        if of_leader and not self._is_leading():
+            return put_failure(request, PutStatus.NOT_LEADER)
         if rows is None:
             large = f"the answer would have more than {ANSWER_ROWS_MAX} rows"
             return make_response(request, ResponseCode.SYSTEM_ERROR, large)

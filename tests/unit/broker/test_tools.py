@@ -15,8 +15,10 @@ from broker.groups.client_registry import Client, GroupTraits, Subscription
 from broker.limits import FORWARDED_MAX
 from broker.processor import members, reset
 from broker.processor.forward import ForwardProcessor
+from broker.processor.other_groups import OtherGroupsProcessor
 from broker.processor.reset import ResetProcessor
 from broker.processor.runtime import RuntimeProcessor, _readable
+from broker.processor.slave_tables import SlaveTablesProcessor
 from broker.processor.stats import StatsProcessor
 from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
@@ -113,7 +115,8 @@ class Bench:
         for topic in ("T", "U"):
             for queue_id in range(2):
                 self.tables.offsets.commit("g", topic, queue_id, 5)
-        self.walks = Walks(SystemClock())
+        self.is_leading = True
+        self.walks = Walks(SystemClock(), lambda: self.is_leading)
         counts = TrafficCounts(self.clock)
         store = Queues()
         self.stats = StatsProcessor(self.tables, store, config, self.clock, counts, self.walks)
@@ -205,6 +208,42 @@ def test_a_damaged_message_has_no_time(bench: Bench) -> None:
     assert found["T", 0]["minOffset"] == 2
     absent = run(bench.stats.handle_topic(None, request(202, topic="absent")))
     assert (absent.code, absent.remark) == (17, "topic[absent] not exist")
+
+
+def asked_of_a_leader(bench: Bench) -> dict[int, int]:
+    """Return what is answered where the leadership is lost while a question waits, by request."""
+    tables = SlaveTablesProcessor(bench.tables.state, bench.tables.offsets, bench.walks)
+    others = OtherGroupsProcessor(bench.tables, Queues(), bench.walks, lambda _group: True)
+    fields = {"topic": "T", "group": "g", "consumerGroup": "g", "compareGroup": "g"}
+    fields |= {"filterGroups": "", "isOrder": "false", "timestamp": "0", "isForce": "true"}
+    handlers = {
+        43: tables.handle_offsets,
+        202: bench.stats.handle_topic,
+        208: bench.stats.handle_group,
+        222: bench.reset.handle_reset,
+        303: bench.stats.handle_time_span,
+        308: others.handle_correction,
+        317: bench.stats.handle_all_groups,
+    }
+    found: dict[int, int] = {}
+
+    async def ask() -> None:
+        for code, handler in handlers.items():
+            bench.is_leading = True
+            asked = asyncio.ensure_future(handler(None, request(code, **fields)))
+            await asyncio.sleep(0)
+            bench.is_leading = False
+            found[code] = (await asked).code
+
+    bench.join()
+    asyncio.run(ask())
+    return found
+
+
+def test_who_leads_no_more_answers_nothing_that_only_a_leader_does(bench: Bench) -> None:
+    assert set(asked_of_a_leader(bench).values()) == {14}
+    with planted(BY_TESTS["answered-though-it-leads-no-more"]):
+        assert set(asked_of_a_leader(bench).values()) == {0}
 
 
 def test_a_connected_group_shows_only_what_it_subscribes_to(bench: Bench) -> None:
