@@ -98,6 +98,16 @@ CLIENTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="new-by-one-name-server",
+        breaks="A topic that one name server does not know counts as new to its group, and is read"
+        " from its beginning.",
+        source="docs/client.md (where a group begins).",
+        plant=patch(
+            "ledgermq.client.route:RouteCache.look_for",
+            ("if self._name_servers.count == 1:", "if True:"),
+        ),
+    ),
 )
 
 KILL_WITNESS: Final = Mutant(

@@ -32,6 +32,7 @@ from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.puller import MessageService
+from ledgermq.client.route import TopicRoute
 from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.client.strategies import share_of
 from ledgermq.client.subscription import Sql92, Subscription, parse_subscription, retry_topic
@@ -367,7 +368,7 @@ class GroupMember(StartStop):
         balanced = await self._give_up_former()
         for topic in sorted(self._subscriptions):
             try:
-                route = await self.routes.get(topic)
+                route = await self._route_of(topic)
             except NoRoute as error:
                 self._queues_at_first.setdefault(topic, frozenset())
                 self.hindrances.on_blocked(topic, error)
@@ -395,6 +396,16 @@ class GroupMember(StartStop):
         if balanced and not self.hindrances and orders == self._orders:
             self._joined.set()
         return balanced
+
+    async def _route_of(self, topic: str) -> TopicRoute:
+        """Return a route; whether a topic is new decides where a group begins that skips the old.
+
+        Errors: `RemotingError`.
+        """
+        skips = self.options.consume_from is ConsumeFrom.LAST_OFFSET
+        if not skips or topic in self._queues_at_first or topic == self._retry_topic:
+            return await self.routes.get(topic)
+        return await self.routes.look_for(topic)
 
     async def _share(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         """Return which of the queues of a topic are this member's; raises ``RemotingError``."""

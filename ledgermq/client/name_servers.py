@@ -38,6 +38,11 @@ class NameServers:
         self._timeout_ms = timeout_ms
         self._good = 0
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._addrs)
+
     async def fetch_route(self, topic: str) -> TopicRouteData | None:
         """Return the route of ``topic``, None if the servers do not know it.
 

@@ -169,6 +169,18 @@ class RouteCache:
         """Return the route, fetching it if it is unknown; raises ``NoRoute`` or as `refresh`."""
         return self._routes.get(topic) or await self.refresh(topic)
 
+    async def look_for(self, topic: str) -> TopicRoute:
+        """As `get`, but nobody knows a topic only if no name server does: one may have just begun.
+
+        Errors: as `get`.
+        """
+        try:
+            return await self.get(topic)
+        except NoRoute:
+            if self._name_servers.count == 1:
+                raise
+            return await self.refresh(topic, failed_at_ns=self._clock.monotonic_ns())
+
     async def refresh(
         self, topic: str, *, failed_at_ns: int | None = None, suspects: frozenset[str] = frozenset()
     ) -> TopicRoute:

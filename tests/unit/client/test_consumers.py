@@ -364,6 +364,28 @@ def test_consume_from_last_skips_what_was_there():
     run(body)
 
 
+async def consume_from_last_behind_a_new_name_server(cluster):
+    """The name server that is asked first has just started, and no broker has registered there."""
+    await produce(cluster, 8)
+    cluster.name_servers[0].routes.clear()
+    recorder = Recorder()
+    async with consumer_of(cluster, recorder, ConsumeOptions(suspend_ms=200)):
+        await recorder.until(lambda: TOPIC in recorder.assigned)
+        cluster.publish()
+        await produce(cluster, 4, start=8)
+        await recorder.until(lambda: len(recorder.seen) == 4)
+    assert sorted(recorder.seen) == sorted(b"%d" % i for i in range(8, 12))
+
+
+def test_consume_from_last_begins_at_the_end_behind_a_name_server_that_has_just_started():
+    run(consume_from_last_behind_a_new_name_server, name_servers=2)
+
+
+def test_planted_trust_in_the_first_name_server_is_found():
+    with planted(BY_TESTS["new-by-one-name-server"]), pytest.raises(TimeoutError):
+        run(consume_from_last_behind_a_new_name_server, name_servers=2)
+
+
 async def consume_from_last_of_a_new_topic(cluster):
     recorder = Recorder()
     options = ConsumeOptions(suspend_ms=200, pull_timeout_ms=1_000)
