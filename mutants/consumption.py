@@ -85,8 +85,27 @@ CONSUMPTION: Final = (
         breaks="The locks of an orderly consumer are not renewed.",
         source="RocketMQ ConsumeMessageOrderlyService.start: lockMQPeriodically every 20 s.",
         plant=patch(
-            "ledgermq.client.queue_locks:QueueLocks.run",
+            "ledgermq.client.queue_locks:QueueLocks._renew_due",
             (">= self.renew_ms", ">= self.renew_ms << 10"),
+        ),
+    ),
+    Mutant(
+        name="renewals-wait-for-the-slowest",
+        breaks="A broker that hangs keeps the locks of all others from being renewed.",
+        source="`request_timeout_ms` above nine seconds: a lock counts for 30 s, renewed each 20.",
+        plant=patch(
+            "ledgermq.client.queue_locks:QueueLocks._renew_due",
+            ("timeout=LOOK_MS / 1000", "timeout=None"),
+        ),
+    ),
+    Mutant(
+        name="renewed-though-lost",
+        breaks="A lock that was told as lost is held again once its late renewal is granted, and"
+        " renewed for good though nobody here consumes its queue.",
+        source="docs/consumption.md (in order): a lock that nobody needs starves others.",
+        plant=patch(
+            "ledgermq.client.queue_locks:QueueLocks._renew",
+            ("if until_ms[queue] <= now_ms:", "if False:"),
         ),
     ),
     Mutant(

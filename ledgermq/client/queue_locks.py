@@ -54,6 +54,8 @@ class QueueLocks:
         """When the locks of a broker were renewed last, by its name."""
         self._turns: dict[str, asyncio.Lock] = {}
         """One request to a broker at a time: no renewal overtakes a release."""
+        self._renewals: dict[str, asyncio.Task[None]] = {}
+        """Those under way, by broker: one that hangs holds up none of the others."""
         self._wake = asyncio.Event()
         self._closed = False
         self._kept: Container[MessageQueue] = ()
@@ -106,21 +108,40 @@ class QueueLocks:
 
     async def run(self) -> None:
         """Renew for ever."""
-        while True:
-            try:
-                async with timeout(LOOK_MS / 1000):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            held = _by_broker(queue for queue in list(self._until_ms) if self.holds(queue))
-            now_ms = self._host.clock.monotonic_ms()
-            due = [
-                name
-                for name in held
-                if now_ms - self._asked_ms.get(name, -self.renew_ms) >= self.renew_ms
-            ]
-            await asyncio.gather(*[self._renew(name) for name in due])
+        try:
+            while True:
+                try:
+                    async with timeout(LOOK_MS / 1000):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+                await self._renew_due()
+        finally:
+            for task in self._renewals.values():
+                task.cancel()
+            await asyncio.gather(*self._renewals.values(), return_exceptions=True)
+
+    async def _renew_due(self) -> None:
+        """Begin the renewals that are due, and wait for them, but not for those that take long."""
+        for name in [name for name, task in self._renewals.items() if task.done()]:
+            self._renewals.pop(name).result()
+        held = _by_broker(queue for queue in list(self._until_ms) if self.holds(queue))
+        now_ms = self._host.clock.monotonic_ms()
+        due = [
+            name
+            for name in held
+            if name not in self._renewals
+            and now_ms - self._asked_ms.get(name, -self.renew_ms) >= self.renew_ms
+        ]
+        if not due:
+            return
+        begun = [asyncio.ensure_future(self._renew(name)) for name in due]
+        self._renewals.update(zip(due, begun, strict=True))
+        await asyncio.wait(begun, timeout=LOOK_MS / 1000)
+        for task in begun:
+            if not task.done():  # Who leads next may have been heard of: it is asked at once then.
+                task.add_done_callback(lambda _: self._wake.set())
 
     async def _take(self, name: str, queues: Sequence[MessageQueue]) -> None:
         async with self._turn(name):
@@ -139,6 +160,7 @@ class QueueLocks:
             queues = _by_broker(self._until_ms).get(name)
             if not queues:
                 return
+            until_ms = {queue: self._until_ms.get(queue, 0) for queue in queues}
             # Noted first: who leads next while this is under way is asked at once, not in 20 s.
             self._asked_ms[name] = self._host.clock.monotonic_ms()
             try:
@@ -149,6 +171,10 @@ class QueueLocks:
                 return
             for queue in refused:
                 self._lose(queue, "the broker refused to renew it")
+            now_ms = self._host.clock.monotonic_ms()
+            for queue in queues:  # What was granted too late was told as lost, or is now.
+                if until_ms[queue] <= now_ms:
+                    self._lose(queue, "it was renewed too late")
 
     async def _give_back(self, name: str, queues: Sequence[MessageQueue] | None) -> None:
         """Unlock queues of one broker (None: all) behind what is asked of it now."""

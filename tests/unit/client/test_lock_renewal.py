@@ -13,14 +13,18 @@ QUEUES = [MessageQueue("t", name, 0) for name in ("a", "b")]
 TWO = [MessageQueue("t", "a", number) for number in (0, 1)]
 
 
-async def held_after(ms):
-    """Lock queues and let time pass; return which are held still, and which were lost."""
+async def held_after(ms, hangs_ms=0):
+    """Lock queues and let time pass; return which are held still, and which were lost.
+
+    Renewals at the first broker take ``hangs_ms``.
+    """
 
     async def call(_queue, ask):
         return await ask("x:1")
 
     async def lock(_addr, _client_id, queues):
-        await asyncio.sleep(0)
+        is_renewal = queues[0] == QUEUES[0] and locks.holds(queues[0])
+        await asyncio.sleep(hangs_ms / 1_000 if is_renewal else 0)
         return frozenset(queues)
 
     loop = asyncio.get_running_loop()
@@ -35,7 +39,7 @@ async def held_after(ms):
     await asyncio.sleep(ms / 1_000)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    return [queue for queue in QUEUES if locks.holds(queue)], lost
+    return [queue for queue in QUEUES if locks.holds(queue)], sorted(set(lost))
 
 
 def test_a_lock_outlives_the_time_for_which_one_request_counts():
@@ -43,6 +47,23 @@ def test_a_lock_outlives_the_time_for_which_one_request_counts():
     assert SimLoop().run_until_complete(held_after(long_ms)) == (QUEUES, [])
     with planted(ALL["renewal-of-no-locks"]):
         assert SimLoop().run_until_complete(held_after(long_ms)) == ([], QUEUES)
+
+
+def test_a_broker_that_hangs_keeps_no_lock_of_another_from_being_renewed():
+    long_ms = 3 * VALID_MS + 2 * LOOK_MS
+    found = SimLoop().run_until_complete(held_after(long_ms, hangs_ms=31_000))
+    assert found == (QUEUES[1:], QUEUES[:1])
+    with planted(BY_TESTS["renewals-wait-for-the-slowest"]):
+        assert SimLoop().run_until_complete(held_after(long_ms, hangs_ms=31_000)) == ([], QUEUES)
+
+
+def test_a_lock_that_ran_out_before_its_renewal_was_granted_is_lost_for_good():
+    at_ms = VALID_MS + 10_000
+    found = SimLoop().run_until_complete(held_after(at_ms, hangs_ms=14_000))
+    assert found == (QUEUES[1:], QUEUES[:1])
+    with planted(BY_TESTS["renewed-though-lost"]):
+        found = SimLoop().run_until_complete(held_after(at_ms, hangs_ms=14_000))
+        assert found == (QUEUES, QUEUES[:1])
 
 
 async def locked_after_a_release():
