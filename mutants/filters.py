@@ -43,6 +43,15 @@ FILTERS: Final = (
         ),
     ),
     Mutant(
+        name="held-though-forbidden",
+        breaks="A pull that was held before its group or topic lost its permission gets messages.",
+        source="RocketMQ PullRequestHoldService runs a held pull anew, with all its checks.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._serve",
+            ("_tell(pull, _FORBIDDEN)\n        return 0", "pass"),
+        ),
+    ),
+    Mutant(
         name="held-by-what-was-wanted",
         breaks="A held pull passes over what its group subscribed to meanwhile.",
         source="RocketMQ PullMessageProcessor.executeRequestWhenWakeup: all of it is looked at.",

@@ -13,6 +13,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.groups.claims import ClaimedQueue, Claims
+from broker.pulls.filters import TAG_TYPES
 from broker.pulls.tags import ALL_TAGS, tag_codes
 from broker.serving_limits import (
     CHANNELS_PER_GROUP_MAX,
@@ -71,6 +72,12 @@ class Subscription(msgspec.Struct, frozen=True):
     def parse(cls, topic: str, expression: str | None, version: int = 0) -> Subscription:
         """Build a TAG subscription from ``A || B``; None, empty and ``*`` take everything."""
         return cls(topic, expression or ALL_TAGS, "TAG", version, tag_codes(expression))
+
+    def wants_as(self, other: Subscription) -> bool:
+        """Tell whether both take the same messages of a topic."""
+        if self.expression_type in TAG_TYPES and other.expression_type in TAG_TYPES:
+            return self.codes == other.codes
+        return (self.expression_type, self.expression) == (other.expression_type, other.expression)
 
 
 class Client(msgspec.Struct):

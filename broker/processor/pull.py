@@ -87,6 +87,7 @@ _NO_FILTER_DATA: Final = (
     ResponseCode.FILTER_DATA_NOT_EXIST,
     "The broker's consumer filter data is not exist!Your expression may be wrong!",
 )
+_FORBIDDEN: Final = (ResponseCode.NO_PERMISSION, "no permission: it was taken since this was asked")
 
 
 class PullConnection(WritableConnection, Protocol):
@@ -246,6 +247,10 @@ class PullProcessor:
         if not self._store.readable:
             self._send_away(pull)
             return 0
+        group, topic = self._groups.get(pull.group), self._topics.get(pull.topic)
+        if (group and not group.consume_enable) or (topic and not topic.readable):
+            _tell(pull, _FORBIDDEN)
+            return 0
         try:
             if self._is_outdated(pull):
                 self._answer(pull, _as_asked(pull, self._read(pull)))
@@ -265,7 +270,7 @@ class PullProcessor:
         """
         then: Subscription | None = pull.subscription
         now = None if then is None else self._consumers.subscription(pull.group, pull.topic)
-        return then is not None and now is not None and not _wants_the_same(now, then)
+        return then is not None and now is not None and not now.wants_as(then)
 
     def _run_last(self, pull: HeldPull) -> int:
         self._run(pull, may_hold=False)
@@ -459,12 +464,6 @@ class PullProcessor:
                 "the consumer's subscription not latest",
             )
         return subscription
-
-
-def _wants_the_same(one: Subscription, other: Subscription) -> bool:
-    if one.expression_type in TAG_TYPES and other.expression_type in TAG_TYPES:
-        return one.codes == other.codes
-    return (one.expression_type, one.expression) == (other.expression_type, other.expression)
 
 
 def _tell(pull: HeldPull, answer: tuple[int, str | None]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.groups.client_registry import Subscription
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
+from ledgermq.remoting.protocol.bodies import TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import GetStatus
@@ -105,3 +108,26 @@ def test_one_whose_group_has_left_waits_on(bench: Bench) -> None:
     bench.consumers.unregister("g", bench.connection.id)
     bench.processor.wake("T", 0, 4)
     assert bench.answer == (0, "FOUND")
+
+
+def forbidden(bench: Bench, what: str) -> tuple[int, str]:
+    """Take a permission of a held pull's group or topic, have a message come; return its answer."""
+    bench.store.results = [
+        nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3),
+        found(b"wanted", next_offset=5),
+    ]
+    bench.pull(SUBSCRIBED | WAIT)
+    if what == "topic":
+        bench.topics._put(TopicConfig(topic_name="T", perm=2))
+    else:
+        group = SubscriptionGroupConfig(group_name="g", consume_enable=False)
+        bench.groups.apply(msgspec.json.encode(GroupChange(group, 1)))
+    bench.processor.wake("T", 0, 4)
+    return bench.answer
+
+
+@pytest.mark.parametrize("what", ["topic", "group"])
+def test_who_may_read_no_more_gets_nothing_more(what: str) -> None:
+    assert forbidden(Bench(), what)[0] == 16
+    with planted(BY_TESTS["held-though-forbidden"]):
+        assert forbidden(Bench(), what)[0] == 0
