@@ -107,8 +107,8 @@ class GroupMember(StartStop):
         """Of the last subscription to each topic, those that were given up among them."""
         self._former: dict[str, Subscription] = {}
         """Of topics whose queues are about to be given away."""
-        self._checked: set[Subscription] = set()
-        """Subscriptions whose expressions a broker has accepted."""
+        self._checked: dict[str, Subscription] = {}
+        """The last subscription to each topic whose expression a broker has accepted."""
         self._masters: dict[str, str] = {}
         self._joined = asyncio.Event()
         self._orders = 0
@@ -422,6 +422,7 @@ class GroupMember(StartStop):
                 del self._former[topic]
                 if topic not in self._subscriptions:
                     self._queues_at_first.pop(topic, None)
+                    self._checked.pop(topic, None)
                     # A rebalance that was under way has said since then what blocks it.
                     self.hindrances.forget(topic)
             else:
@@ -459,7 +460,7 @@ class GroupMember(StartStop):
     async def _check_filter(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Have a broker check an SQL92 expression once; raises ``RemotingError``."""
         wanted = self.subscription(topic)
-        if wanted.expression_type == "TAG" or wanted in self._checked:
+        if wanted.expression_type == "TAG" or self._checked.get(topic) == wanted:
             return
         api, data = self.api, wanted.to_wire()
 
@@ -469,7 +470,7 @@ class GroupMember(StartStop):
             )
 
         await self._ask_any(queues, check)
-        self._checked.add(wanted)
+        self._checked[topic] = wanted
 
     async def _group_members(self, queue: MessageQueue) -> list[str]:
         """Return the ids of the group's members, this one among them; raises ``RemotingError``."""

@@ -13,6 +13,7 @@ from ledgermq.client import (
     NoRoute,
     Producer,
     PushConsumer,
+    Sql92,
 )
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -264,3 +265,24 @@ def test_a_planted_member_that_has_joined_without_its_later_topics_is_noticed(bu
 
     with planted(bug):
         run(body)
+
+
+def test_of_expressions_that_brokers_have_accepted_the_last_one_is_remembered():
+    async def body(cluster):
+        consumer, asked = consumer_of(cluster, Listener(), orderly=False), []
+
+        async def ask_any(_queues, _ask):
+            asked.append(consumer.subscription(TOPIC).expression)
+
+        consumer._ask_any = ask_any
+        for number in range(3):
+            consumer.subscribe(TOPIC, Sql92(f"n > {number}"))
+            for _ in range(2):
+                await consumer._check_filter(TOPIC, ())
+        assert asked == ["n > 0", "n > 1", "n > 2"]
+        assert list(consumer._checked) == [TOPIC]
+        consumer.unsubscribe(TOPIC)
+        await consumer._give_up_former()
+        assert not consumer._checked
+
+    run(body)
