@@ -8,6 +8,15 @@ from mutants.planting import Mutant, patch, patches
 
 STARTS: Final = (
     Mutant(
+        name="every-family-or-none",
+        breaks="A port with TLS is not opened where the kernel has no IPv6.",
+        source="asyncio's own servers leave out families that the kernel lacks.",
+        plant=patch(
+            "ledgermq.remoting.transport.listening:SocketListener.start",
+            ("if error.errno != errno.EAFNOSUPPORT:", "if True:"),
+        ),
+    ),
+    Mutant(
         name="promises-outlive-a-cut",
         breaks="What comes to a place that was cut off counts as synced: a torn write is taken.",
         source="A former master with a tail, and a loss of power before the next checkpoint.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import importlib.util
 import itertools
@@ -302,6 +303,37 @@ def test_who_cannot_listen_on_all_addresses_of_a_name_listens_on_none() -> None:
         socket.create_server(("127.0.0.1", port)).close()
 
     run_bounded(test())
+
+
+def _without_ipv6(families: set[int]) -> list[str]:
+    """Listen everywhere where the kernel lacks address families; return where it does."""
+    create = socket.create_server
+    found: list[str] = []
+
+    def create_server(address: tuple[str, int], *, family: int, backlog: int) -> socket.socket:
+        if family in families:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return create(address, family=family, backlog=backlog)
+
+    async def test() -> None:
+        listener = SocketListener(lambda _accepted, _host: None, 128)
+        with mock.patch(
+            "ledgermq.remoting.transport.listening.socket.create_server", create_server
+        ):
+            await listener.start("", 0)
+        found.extend(one.getsockname()[0] for one in listener._sockets)
+        listener.close()
+
+    run_bounded(test())
+    return found
+
+
+def test_a_kernel_without_ipv6_is_listened_on_all_the_same() -> None:
+    assert _without_ipv6({socket.AF_INET6}) == ["0.0.0.0"]
+    with planted(BY_TESTS["every-family-or-none"]), pytest.raises(OSError, match="not supported"):
+        _without_ipv6({socket.AF_INET6})
+    with pytest.raises(OSError, match="not supported"):
+        _without_ipv6({socket.AF_INET, socket.AF_INET6})
 
 
 async def _silent_served(certs: Path) -> tuple[int, bytes]:

@@ -1,6 +1,7 @@
 """A listening socket whose connections are taken one by one, before any protocol begins."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -22,20 +23,32 @@ class SocketListener:
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chooses if it is 0.
 
+        Addresses of a family that the kernel lacks (IPv6, as a rule) are left out if it has
+        another, as asyncio's own servers leave them out.
+
         Errors: `OSError`; then it listens on none of the addresses that a name has.
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        lacking: OSError | None = None
         try:
             for family, _, _, _, address in dict.fromkeys(found):
-                listening = socket.create_server(
-                    (str(address[0]), int(address[1])), family=family, backlog=self._backlog
-                )
+                try:
+                    listening = socket.create_server(
+                        (str(address[0]), int(address[1])), family=family, backlog=self._backlog
+                    )
+                except OSError as error:
+                    if error.errno != errno.EAFNOSUPPORT:
+                        raise
+                    lacking = error
+                    continue
                 listening.setblocking(False)  # noqa: FBT003  # the name of its argument is flag
                 self._sockets.append(listening)
                 self._listen(listening)
+            if lacking is not None and not self._sockets:
+                raise lacking
         except OSError:
             self.close()
             raise
