@@ -122,6 +122,7 @@ class BrokerController:
         handlers, hot = self._access.handlers(self.requests, self._mode.guard)
         self._services = build_services(core, self._processors)
         self._services.transactions.save = self._mode.saver.save
+        self._services.transactions.may_hear = self._access.may_hear
         self._wake_up = WakeUp(
             self.tables.held,
             self._processors.pull.wake,

@@ -8,6 +8,16 @@ from mutants.planting import Mutant, patch
 
 ACCESS: Final = (
     Mutant(
+        name="halves-told-to-anybody",
+        breaks="Whoever says that it is of a producer group gets the halves of it, of topics of"
+        " which its account may nothing.",
+        source="RocketMQ's PlainAccessValidator looks at no producer groups.",
+        plant=patch(
+            "broker.access.door:AccessDoor.may_hear",
+            ("or account.has(of_topic(topic, PUB))", "or True"),
+        ),
+    ),
+    Mutant(
         name="account-signature-not-compared",
         breaks="Whoever knows the name of an account has its rights.",
         source="A signature that is asked for and not looked at.",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker.cluster.guard import Guard
     from broker.config import BrokerConfig
     from broker.core import Core
+    from broker.groups.client_registry import ClientConnection
     from ledgermq.remoting.transport.connection import HotHandler
     from ledgermq.remoting.transport.dispatch import Handler
     from ledgermq.remoting.transport.requests import Requests
@@ -37,6 +38,7 @@ class Access:
     def __init__(self, core: Core, file: AccessFile | None = None) -> None:
         self._core = core
         self.file = file
+        self._door: AccessDoor | None = None
         if file is None and core.config.acl_enable:
             self.file = access_file(core.config, core.machine.disk, core.clock)
 
@@ -63,8 +65,12 @@ class Access:
             topic_at=topic_finder(self._core.store.reader),
             clock=self._core.clock,
         )
-        door = AccessDoor(around, requests.declarations)
+        door = self._door = AccessDoor(around, requests.declarations)
         return door.commands(requests.commands), door.hot(requests.hot)
+
+    def may_hear(self, connection: ClientConnection, topic: str) -> bool:
+        """See `AccessDoor.may_hear`; anybody may where access control is off."""
+        return self._door is None or self._door.may_hear(connection, topic)
 
 
 def access_file(config: BrokerConfig, disk: Disk, clock: Clock) -> AccessFile | None:

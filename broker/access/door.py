@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.access.needs import ACCOUNT, ANYBODY, PLACES, RETRY_PREFIX, RIGHTS, of_topic
-from broker.access.rules import SUB
+from broker.access.rules import PUB, SUB
 from ledgermq.remoting.protocol.access import ACCESS_KEY
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import decode_command, encode_command, make_response
 from ledgermq.remoting.protocol.errors import InvalidHeader, LocalProtocolError
 from ledgermq.remoting.protocol.frame import PREFIX_BYTES, Frame
@@ -42,6 +42,9 @@ _log: Final = logging.getLogger(__name__)
 TOLD_MS: Final = 1_000
 """A line about refusals is written at most so often; the next one says how many there were."""
 _NAME_SHOWN_MAX: Final = 64
+_WHO: Final = "account"
+"""Under which a connection has the account of its last heartbeat, None for a member or an address
+that is trusted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,20 @@ class AccessDoor:
             return f"the signature is not that of account {account.access_key}"
         return self._lacking(account, request)
 
+    def may_hear(self, connection: Any, topic: str) -> bool:  # noqa: ANN401  # a connection, or a test's
+        """Tell whether a producer may be asked about a half of a topic, whose body it gets then.
+
+        Who that is its last heartbeat has said.
+        """
+        rules, host = self._rules(), connection.remote[0]
+        named = connection.state.get(_WHO)
+        if named is None or rules.is_trusted(host):
+            return True
+        account = rules.accounts.get(named)
+        if account is None:
+            return False
+        return rules.is_trusted_for(account, host) or account.has(of_topic(topic, PUB))
+
     def _lacking(self, account: Account, request: RemotingCommand) -> str | None:
         """Return what an account lacks for a request, None if it may."""
         code, who = request.code, account.access_key
@@ -145,6 +162,8 @@ class AccessDoor:
             request.code = code  # what is asked for, whatever else the header calls it further on
             problem = self.refusal(connection.remote[0], request)
             if problem is None:
+                if code == RequestCode.HEART_BEAT:
+                    connection.state[_WHO] = request.ext_fields.get(ACCESS_KEY)
                 handler(connection, _written_anew(request))
                 return
             answer = self._refused(connection.remote[0], request, problem)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from typing import Any
 
-    from broker.groups.client_registry import ProducerRegistry
+    from broker.groups.client_registry import ClientConnection, ProducerRegistry
     from broker.state.consumer_offset import ConsumerOffsetTable
     from broker.state.table import ReplicatedTable
     from broker.transactions.halves import Half
@@ -142,6 +142,8 @@ class Transactions(LeaderService):
         """The last look at the time, and when this term began or the clock was put right since."""
         self.save: Callable[[], Awaitable[None]] = _nothing
         """Writes the tables to disk."""
+        self.may_hear: Callable[[ClientConnection, str], bool] = lambda _connection, _topic: True
+        """Whether a producer may have a half of a topic: anybody can say that it is of a group."""
         self.taken_over_before = 0
         """While a take-over runs, until its rows are on disk: where the log ended when it began.
         Halves before that are not finished meanwhile: a crash between the copy and the op message
@@ -392,7 +394,9 @@ class Transactions(LeaderService):
 
     def _send(self, half: Half, said: Said, message: MessageExt) -> None:
         """Ask a live producer of the group that reads, another one each time."""
+        topic = said.topic.decode("utf-8", "replace")
         members = self._producers.clients(said.group)
+        members = [client for client in members if self.may_hear(client.connection, topic)]
         clients = [client for client in members if not client.connection.slow]
         if members and not clients:
             self._slow.setdefault(said.group, deque()).append(half.physical)

@@ -392,6 +392,7 @@ class Connection:
     def __init__(self, host=HOST):
         self.remote = (host, 1)
         self.sent = []
+        self.state = {}
 
     def send(self, command):
         self.sent.append(command)
@@ -423,6 +424,32 @@ def test_a_hot_handler_sees_only_what_was_looked_at():
     oneway.flag = 2
     handle(connection, frame_of(oneway))
     assert (len(frames), len(connection.sent)) == (1, 1)
+
+
+PRODUCES = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "p"}]}).encode()
+
+
+def halves_are_told_to_who_may_send_there():
+    """Who may be asked about halves, once they said that they produce as a group."""
+    here = door()
+    handle = here.hot({34: lambda _connection, _frame: None})[34]
+    connections = {who: Connection() for who in ("publisher", "consumer", "anything", "rooooot")}
+    for who, connection in connections.items():
+        handle(connection, frame_of(signed(who, Code.HEART_BEAT, body=PRODUCES)))
+    trusted = connections["trusted"] = Connection("10.9.9.1")
+    handle(trusted, frame_of(RemotingCommand(34, body=PRODUCES)))
+    assert not any(connection.sent for connection in connections.values())
+    return {
+        topic: [who for who, one in connections.items() if here.may_hear(one, topic)]
+        for topic in ("orders", "hidden")
+    } == {
+        "orders": ["publisher", "anything", "rooooot", "trusted"],
+        "hidden": ["rooooot", "trusted"],
+    }
+
+
+def test_who_may_not_send_to_a_topic_is_asked_about_no_halves_of_it():
+    assert halves_are_told_to_who_may_send_there()
 
 
 def a_second_code_opens_nothing():
@@ -487,6 +514,7 @@ def test_without_access_control_handlers_are_called_as_they_are():
         (BY_TESTS["place-names-any-message"], by_its_place_nothing_hidden_is_read),
         (BY_TESTS["hidden-topic-read-on-its-way"], on_its_way_nothing_hidden_is_read),
         (BY_TESTS["asked-for-another-code"], a_second_code_opens_nothing),
+        (BY_TESTS["halves-told-to-anybody"], halves_are_told_to_who_may_send_there),
     ],
 )
 def test_the_rules_find_the_bugs_planted_against_them(mutant, rule):

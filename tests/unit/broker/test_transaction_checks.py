@@ -89,6 +89,14 @@ def test_another_producer_is_asked_each_time(leader: Replica) -> None:
     assert other.sent == []
 
 
+def test_who_may_not_have_a_half_is_not_asked_for_it(leader: Replica) -> None:
+    stranger, connection = leader.connect(number=1), leader.connect(number=2)
+    leader.service.may_hear = lambda one, topic: one is not stranger and topic == "orders"
+    leader.send()
+    leader.wait(INTERVAL_MS * 3)
+    assert (len(stranger.sent), len(connection.sent)) == (0, 3)
+
+
 @pytest.mark.parametrize(("immunity", "passes"), [(b"1", 1), (b"70", 2), (b"x", 1), (b"-1", 1)])
 def test_a_half_may_say_itself_when_it_may_be_asked_for(
     leader: Replica, immunity: bytes, passes: int
