@@ -39,6 +39,7 @@ from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
 from broker.processor.reply import ReplyProcessor
 from broker.processor.reset import ResetProcessor
+from broker.processor.resume import ResumeProcessor
 from broker.processor.runtime import RuntimeProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
@@ -131,6 +132,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             puts=counts.puts,
             room=core.room,
         ),
+        ResumeProcessor(store, transactions.let_in, tables.copies, core.room),
         pull,
         client,
         OffsetProcessor(tables, store, new_groups.for_request),

@@ -31,6 +31,15 @@ def answered_as_one() -> None:
 
 TRANSACTIONS: Final = (
     Mutant(
+        name="any-half-resumed",
+        breaks="A half that is open, or was ended, is opened once more by 323.",
+        source="RocketMQ AdminBrokerProcessor.resumeCheckHalfMessage takes any message.",
+        plant=patch(
+            "broker.processor.resume:ResumeProcessor._read",
+            ("or message.topic != PARK_TOPIC", ""),
+        ),
+    ),
+    Mutant(
         name="half-committed-twice-in-a-turn",
         breaks="Two commits of one half that come together are both taken: two copies.",
         source="RocketMQ EndTransactionProcessor looks at the half alone, and puts it each time.",

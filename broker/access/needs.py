@@ -154,6 +154,7 @@ ADMIN: Final = frozenset(
         Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, Code.GET_CONSUMER_RUNNING_INFO,
         Code.CONSUME_MESSAGE_DIRECTLY, Code.CLEAN_EXPIRED_CONSUMEQUEUE, Code.CLEAN_UNUSED_TOPIC,
         Code.DELETE_EXPIRED_COMMITLOG, Code.CHANGE_MEMBERSHIP, Code.TRANSFER_LEADER, Code.COMPACT,
+        Code.RESUME_CHECK_HALF_MESSAGE,
     }
 )  # fmt: skip
 """What changes something for others, or reaches into their clients."""

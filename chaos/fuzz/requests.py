@@ -212,6 +212,7 @@ AT_BROKERS: Final = (
     Request(315, {"statsName": Kind.TEXT, "statsKey": Kind.TEXT}),
     Request(316, {}),
     Request(317, {"isOrder": Kind.BOOL}),
+    Request(323, {"msgId": Kind.ID}),
     Request(321, _QUEUE | {"index": Kind.OFFSET, "count": Kind.INT}),
     Request(328, {}),
     Request(329, {}),

@@ -102,6 +102,7 @@ def test_what_changes_a_group_is_guarded() -> None:
         RequestCode.CHANGE_MEMBERSHIP, RequestCode.TRANSFER_LEADER, RequestCode.COMPACT,
         RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
     }  # fmt: skip
     assert {one.permission for one in declared} == {
         Permission.ANYBODY, Permission.ADMINISTRATION, Permission.SETTINGS,
