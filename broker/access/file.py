@@ -64,6 +64,9 @@ class AccessFile:
         self._problem = None
         if not self.rules.accounts:
             _log.warning("event=access_without_accounts file=%s", self.path)
+        others = sorted(map(str, (pathlib.Path(self.path).parent / "acl").glob("*.y*ml")))
+        if others:  # Whoever has an account there is refused, and nothing else would say why.
+            _log.warning("event=access_files_not_read first=%s files=%d", others[0], len(others))
 
     def begin(self) -> None:
         """Read it; one that was read in another role of this process has rules that go on to count.

@@ -80,6 +80,16 @@ def test_a_tool_does_not_write_over_a_file_that_cannot_be_read(path):
     assert set(file.rules.accounts) == {"staying"}
 
 
+def test_files_that_only_rocketmq_would_read_are_told_of(path, caplog):
+    read(path)
+    assert "access_files_not_read" not in caplog.text
+    (path.parent / "acl").mkdir()
+    (path.parent / "acl" / "more.yml").write_text(ONE)
+    (path.parent / "acl" / "notes.txt").write_text("")
+    assert set(read(path).rules.accounts) == {"staying", "leaving"}
+    assert f"event=access_files_not_read first={path.parent}/acl/more.yml files=1" in caplog.text
+
+
 def goes_on_in_the_next_role(path) -> bool:
     path.write_text(BOTH)
     file = read(path)
