@@ -41,7 +41,7 @@ from ledgermq.runtime.tasks import attempt
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from broker.access.file import AccessFile
     from broker.config import BrokerConfig
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ledgermq.remoting.transport.config import TransportConfig
     from ledgermq.remoting.transport.connection import Connection
     from ledgermq.runtime.clock import Clock
-    from ledgermq.runtime.disk import Disk
+    from ledgermq.runtime.disk import Closeable, Disk
     from ledgermq.runtime.errors import FatalError
     from ledgermq.runtime.rng import Rng
     from ledgermq.runtime.tasks import Supervisor
@@ -81,6 +81,7 @@ class BrokerController:
         assignment: what controllers have made this broker, if they say so.
         access_file: rules of access control that were read in another role of this process.
         files: keys and certificates that were.
+        claim: takes what else this process alone may have, once all checks have passed.
     """
 
     def __init__(  # noqa: PLR0913 - what it runs on, and what it is to be
@@ -95,8 +96,10 @@ class BrokerController:
         assignment: Assignment | None = None,
         access_file: AccessFile | None = None,
         files: Files | None = None,
+        claim: Callable[[], Closeable] | None = None,
     ) -> None:
         self._config = config
+        self._claim = claim
         self._tasks = tasks
         #: What `stop` has to undo, youngest first.
         self._leave = AsyncExitStack()
@@ -155,6 +158,8 @@ class BrokerController:
         await check_port_free("listenPort", config.listen_host, config.listen_port)
         self._access.load()
         await mode.check()
+        if self._claim is not None:
+            leave.callback(self._claim().close)
         leave.push_async_callback(self._client.close)
         leave.callback(mode.leave)
         mode.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.config import BrokerConfig
@@ -17,6 +18,7 @@ from ledgermq.runtime.log_format import configure_logging
 from ledgermq.runtime.process import freeze_gc, raise_open_files_limit, run_main
 from ledgermq.runtime.rng import SystemRng
 from ledgermq.runtime.tasks import Supervisor
+from store.recovery.directory import lock_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +52,11 @@ async def serve(config: BrokerConfig) -> None:
     """
     disk = RealDisk()
     check_understood(disk, config)
+    claim = None
     if config.enable_dledger:
         check_no_plain_log(disk, config)
+        # A member locks its log. RocketMQ, started on the directory, looks at this lock alone.
+        claim = partial(lock_directory, disk, config.store_path)
     transport = TransportConfig(connections_max=connections_within(raise_open_files_limit()))
     clock, rng = SystemClock(), SystemRng()
     controller: BrokerController | SwitchingBroker
@@ -59,8 +64,9 @@ async def serve(config: BrokerConfig) -> None:
         controller = SwitchingBroker(config, disk=disk, clock=clock, rng=rng, transport=transport)
     else:
         controller = BrokerController(
-            config, disk=disk, clock=clock, rng=rng, tasks=Supervisor(), transport=transport
-        )
+            config, disk=disk, clock=clock, rng=rng, tasks=Supervisor(), transport=transport,
+            claim=claim,
+        )  # fmt: skip
     try:
         await controller.start()
         freeze_gc()

@@ -57,18 +57,7 @@ class StoreDirectory:
 
         Errors: `FatalError`: another process works on it, or it cannot be made or read.
         """
-        try:
-            self._disk.make_directories(self.path)
-            self._lock = self._disk.lock(f"{self.path}/{LOCK_FILE}")
-        except DirectoryInUse as error:
-            message = (
-                f"storePathRootDir={self.path} is in use: another broker, LedgerMQ's or RocketMQ's,"
-                f" holds the lock of {self.path}/{LOCK_FILE}. Stop that broker, or give this one a"
-                " directory of its own"
-            )
-            raise FatalError(message) from error
-        except OSError as error:
-            raise FatalError(f"storePathRootDir={self.path} cannot be used: {error}") from error
+        self._lock = lock_directory(self._disk, self.path)
         self.was_clean = ABORT_FILE not in self._disk.names(self.path)
         data = self._disk.read(f"{self.path}/{ROCKETMQ_FILE}")
         self.times = NO_TIMES if data is None else decode_times(data)
@@ -128,6 +117,25 @@ class StoreDirectory:
                 "; a start needs a few free kilobytes" if full else ""
             )
             raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+
+def lock_directory(disk: "Disk", path: str) -> "Closeable":
+    """Make ``storePathRootDir`` if it is missing, and lock it until what is returned is closed.
+
+    Errors: `FatalError`: another process works on it, or it cannot be made.
+    """
+    try:
+        disk.make_directories(path)
+        return disk.lock(f"{path}/{LOCK_FILE}")
+    except DirectoryInUse as error:
+        message = (
+            f"storePathRootDir={path} is in use: another broker, LedgerMQ's or RocketMQ's,"
+            f" holds the lock of {path}/{LOCK_FILE}. Stop that broker, or give this one a"
+            " directory of its own"
+        )
+        raise FatalError(message) from error
+    except OSError as error:
+        raise FatalError(f"storePathRootDir={path} cannot be used: {error}") from error
 
 
 class SyncedTimes:
