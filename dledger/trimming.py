@@ -86,7 +86,15 @@ class Trimmer:
 
     def plan(self, limit_index: LogIndex) -> TrimPlan | None:
         """Return how to drop the segments up to ``limit_index``; None if not even one can go."""
-        return self._store.plan_trim(min(limit_index, self.limit().last_index))
+        plan = self._store.plan_trim(min(limit_index, self.limit().last_index))
+        if plan is None or self._raft.state.membership.knows(plan.first_index - 1):
+            return plan
+        # A snapshot with other members would have whoever installs it count other voters.
+        _log.warning(
+            "event=trim_waits node=%s first_index=%d reason='its members are not remembered'",
+            self._node_id, plan.first_index,
+        )  # fmt: skip
+        return None
 
     async def trim(self, plan: TrimPlan, state_index: LogIndex, state: bytes | bytearray) -> bool:
         """Let the log begin as planned; False if a snapshot came first, or the disk is full.

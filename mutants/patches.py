@@ -43,6 +43,7 @@ from mutants.kinds_further import KINDS_FURTHER
 from mutants.lapses import LAPSES
 from mutants.late import LATE
 from mutants.leftovers import LEFTOVERS
+from mutants.log_and_store import LOG_AND_STORE
 from mutants.master_slave import MASTER_SLAVE, PACED, SYNCED
 from mutants.measured import MEASURED, MEASURED_BY_TESTS
 from mutants.midway import MIDWAY
@@ -143,6 +144,7 @@ _BY_TESTS: Final = (
     *LAPSES,
     *LATE,
     *LEFTOVERS,
+    *LOG_AND_STORE,
     *MASTER_SLAVE,
     *MEASURED_BY_TESTS,
     *MIDWAY,

@@ -137,8 +137,13 @@ class Membership:
         return tuple(entry for entry in self._entries if entry.index >= 0)
 
     def at(self, index: LogIndex) -> ConfigEntry:
-        """Return the one in force when the log ended at ``index``."""
+        """Return the one in force when the log ended at ``index``; see `knows`."""
         return next(entry for entry in reversed(self._entries) if entry.index <= max(index, -1))
+
+    def knows(self, index: LogIndex) -> bool:
+        """Tell whether `at` says it; not where it was one of those that are remembered no more."""
+        oldest = self._entries[1] if len(self._entries) > 1 else self._entries[0]
+        return oldest.index <= index or oldest.configuration.version <= 1
 
     def is_shut_out(self, node_id: NodeId, commit_index: LogIndex) -> bool:
         """Tell whether a server was removed, and not added again as far as is known here.

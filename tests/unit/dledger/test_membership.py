@@ -151,6 +151,21 @@ def test_only_so_many_configurations_are_remembered():
     assert membership.at(2 * KEPT_MAX - 2).configuration.version == 2 * KEPT_MAX - 1
 
 
+def test_what_is_forgotten_is_not_taken_for_the_first_one():
+    membership = Membership({"n0": ""})
+    assert membership.knows(-1)
+    for version in range(1, KEPT_MAX):
+        membership.add(ConfigEntry(10 * version, 1, Configuration({"n0": ""}, version=version)))
+    assert membership.knows(5)  # nothing is forgotten yet
+    membership.add(ConfigEntry(10 * KEPT_MAX, 1, Configuration({"n0": ""}, version=KEPT_MAX)))
+    assert not membership.knows(19)
+    assert membership.knows(20)
+    again = Membership({"n0": ""}, membership.entries)
+    assert (again.knows(19), again.knows(20)) == (False, True)
+    with planted(BY_TESTS["members-forgotten-are-the-first"]):
+        assert membership.knows(19)
+
+
 def test_snapshot_brings_its_configuration():
     membership = Membership({"n0": ""}, [ConfigEntry(3, 1, Configuration({"n0": "", "n1": ""}))])
     membership.reset(ConfigEntry(90, 4, Configuration({"n2": ""})))

@@ -14,6 +14,7 @@ from dledger.codec.entry import encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.codec.snapshot import decode_snapshot
 from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.core.configuration import KEPT_MAX, ConfigEntry, Configuration
 from dledger.core.log import RaftLog
 from dledger.core.messages import (
     AppendReject,
@@ -243,3 +244,21 @@ def test_a_snapshot_that_found_no_space_leaves_the_one_in_force(tmp_path):
         return bytes(chunk.data)
 
     assert asyncio.run(run(Disk())) == (tmp_path / "n0" / "snapshot").read_bytes()[:CHUNK]
+
+
+async def members_in_a_snapshot(path, changes):
+    """Return the plan of a trim of a log with so many changes of members behind what goes."""
+    leader = Leader(path, RealDisk())
+    leader.lead()
+    membership = leader.raft.state.membership
+    for version in range(1, changes + 1):
+        members = Configuration({"n0": "127.0.0.1:1"}, version=version)
+        membership.add(ConfigEntry(100 + version, 4, members))
+    plan = leader.trimmer.plan(20)
+    leader.store.close()
+    return plan
+
+
+def test_a_log_is_not_trimmed_where_its_members_are_not_remembered(tmp_path):
+    assert asyncio.run(members_in_a_snapshot(tmp_path / "few", KEPT_MAX - 1)) is not None
+    assert asyncio.run(members_in_a_snapshot(tmp_path / "many", KEPT_MAX)) is None
