@@ -63,7 +63,7 @@ ATTACKED: Final = (
         source="Of this project: the same snapshot, of a trim, is then taken for one at a start.",
         plant=patch(
             "dledger.storage.snapshot_files:SnapshotFiles.install",
-            ("self._disk.remove(self._marker_path)", "pass"),
+            ("self._is_marked = True", "pass"),
         ),
     ),
     Mutant(

@@ -16,4 +16,12 @@ LOG_AND_STORE: Final = (
             ("return oldest.index <= index or oldest.configuration.version <= 1", "return True"),
         ),
     ),
+    Mutant(
+        name="marker-left-behind",
+        breaks="A start removes the whole log for the marker of an install that was refused.",
+        source="docs/raft.md: the marker of an install says that the log is void.",
+        plant=patch(
+            "dledger.storage.snapshot_files:SnapshotFiles.save", ("    self._drop_marker()\n", "")
+        ),
+    ),
 )

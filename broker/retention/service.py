@@ -25,6 +25,7 @@ from broker.retention_policy import (
     next_level,
 )
 from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.disk import NO_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,10 +104,18 @@ class Retention:
         self._reason = ""
 
     async def run(self) -> None:
-        """Do a round every `RetentionConfig.interval_ms`, until cancelled."""
+        """Do a round every `RetentionConfig.interval_ms`, until cancelled.
+
+        One that may open no more files is left to the next one.
+        """
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
-            await self.whole_round()
+            try:
+                await self.whole_round()
+            except OSError as error:
+                if error.errno not in NO_FILES:
+                    raise
+                _log.warning("event=nothing_expires level=%s reason='%s'", self._level.name, error)
 
     async def whole_round(self) -> dict[str, Any]:
         """Do a `round` that goes on when the caller is cancelled; `settle` waits for it."""

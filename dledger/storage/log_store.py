@@ -34,7 +34,7 @@ from dledger.storage.corruption import Bounds, CorruptionGuard, Place
 from dledger.storage.recent import RecentSpans
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
 from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
-from ledgermq.runtime.disk import NO_SPACE, File
+from ledgermq.runtime.disk import NO_FILES, NO_SPACE, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.page_cache import read_ahead
 
@@ -91,6 +91,7 @@ class LogStore:
         self._ends: dict[LogIndex, int] = {}
         """Where the last entries of the spans end that were written last: commits stand there."""
         self._dropped: deque[tuple[Segments, Dropped]] = deque()
+        self._left_over = 0  # steps that removed nothing: the next trim needs more of them
         """Files that trims have let go of and that are still there, in the order of removal."""
         self.before_cut: Callable[[LogIndex], None] = _nothing
         """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
@@ -260,16 +261,21 @@ class LogStore:
         parts = [(self._data, part) for part in data.parts(REMOVED_AT_ONCE)]
         parts += [(self._index, part) for part in index.parts(REMOVED_AT_ONCE)]
         self._dropped += parts
-        return [self._remove_next] * max(1, len(parts))
+        steps, self._left_over = max(1, self._left_over + len(parts)), 0
+        return [self._remove_next] * steps
 
     def _remove_next(self) -> None:
+        """Remove a part; where no more files may be opened, it is left for the next trim."""
         if not self._dropped:
             return
         row, part = self._dropped[0]
         try:
             row.remove(part)
         except OSError as error:
-            raise _failed("remove segments", error) from error
+            if error.errno not in NO_FILES:
+                raise _failed("remove segments", error) from error
+            self._left_over += 1
+            return
         self._dropped.popleft()
 
     def stage(self, work: StageWork) -> Staged:
@@ -279,7 +285,10 @@ class LogStore:
         follow. Errors: `FatalError`.
         """
         while work.install and self._dropped:
+            left_over = self._left_over
             self._remove_next()  # what began behind the snapshot would not follow on them
+            if self._left_over > left_over:
+                return Staged(kept=False, installed=None)
         try:
             if work.install:
                 self.before_cut(work.id.last_index)

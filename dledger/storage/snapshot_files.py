@@ -34,7 +34,7 @@ from dledger.limits import (
     SNAPSHOT_POSITION_MAX,
     TERM_MAX,
 )
-from ledgermq.runtime.disk import Disk, File
+from ledgermq.runtime.disk import NO_FILES, Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class SnapshotFiles:
         self._part: File | None = None
         self._part_id: SnapshotId | None = None
         self._installed: tuple[SnapshotId, bytes] | None = None
+        self._is_marked = False
+        """Whether the marker may be there of an install that failed."""
         self.meta: SnapshotMeta | None = None
         """What the snapshot in force says of itself; None if there is no snapshot."""
         self.newest: SnapshotMeta | None = None
@@ -114,7 +116,7 @@ class SnapshotFiles:
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file, to be shipped; none while another one takes its place.
 
-        Errors: `FatalError`.
+        Nor while it is not open and no more files may be. Errors: `FatalError`.
         """
         assert self.meta is not None, "no snapshot"
         try:
@@ -123,10 +125,13 @@ class SnapshotFiles:
                     return b""
                 if self._file is not None:
                     self._file.close()
-                self._file_id = self.meta.id
+                    self._file = None
                 self._file = self._disk.open(self._path, size=self.meta.id.size)
+                self._file_id = self.meta.id
             return self._file.pread(offset, size)
         except OSError as error:
+            if error.errno in NO_FILES:
+                return b""
             raise FatalError(f"{self._path} cannot be read: {error}", EXIT_ENVIRONMENT) from error
 
     def save(self, data: bytes | bytearray) -> bool:
@@ -134,8 +139,18 @@ class SnapshotFiles:
         meta, _ = decode_head(data)
         if self.newest is not None and meta.id.last_index <= self.newest.id.last_index:
             return False
+        self._drop_marker()
         self._replace(meta, data)
         return True
+
+    def _drop_marker(self) -> None:
+        """Remove what an install that failed has left: the same one may yet stand for a trim.
+
+        Then it voids no log. Where no more files may be opened, it stays until the next call.
+        """
+        if self._is_marked:
+            self._disk.remove(self._marker_path)
+            self._is_marked = False
 
     def _replace(self, meta: SnapshotMeta, data: bytes | bytearray) -> None:
         """Put one in the place of the file. From before that on nobody opens it for another."""
@@ -177,8 +192,9 @@ class SnapshotFiles:
         self._disk.replace(self._marker_path, _name_of(meta.id))
         try:
             self._replace(meta, data)
-        except OSError:  # no space. The same one may yet stand for a trim, and voids no log then
-            self._disk.remove(self._marker_path)
+        except OSError:  # no space
+            self._is_marked = True
+            self._drop_marker()
             raise
         self._installed = (meta.id, state)
         return meta
@@ -212,6 +228,7 @@ class SnapshotFiles:
     def end_install(self) -> None:
         """The log is removed: the snapshot stands alone (step 5)."""
         self._disk.remove(self._marker_path)
+        self._is_marked = False
         self.drop_part()
 
     def drop_part(self) -> None:

@@ -192,8 +192,9 @@ class LogStart:
 
     def remove_left(self) -> None:
         """Remove what the former queues have left, at once: no start may find it."""
-        for _ in self._remove_former():
-            pass
+        while self._leaving:
+            self._leaving[-1].remove_files()
+            self._leaving.pop()
 
     def _steps(self, starts: Iterable[QueueStart], *, may_drop: bool) -> Iterator[bool]:
         yield from self._remove_former()
@@ -204,7 +205,7 @@ class LogStart:
                 _log.error("event=queue_base_of_no_queue topic=%r queue=%d", topic, queue_id)
             elif queue.max_offset < offset:
                 work += queue.file_count * FILE_WORK
-                queue.remove_files()
+                yield from _remove_files(queue)
                 work = yield from self._begin(queue, offset, work)
             else:
                 queue.min_offset = max(queue.min_offset, offset)
@@ -242,9 +243,10 @@ class LogStart:
     def _remove_former(self) -> Iterator[bool]:
         work = 0
         while self._leaving:
-            queue = self._leaving.pop()
+            queue = self._leaving[-1]
             work += 1 + queue.file_count * FILE_WORK
-            queue.remove_files()
+            yield from _remove_files(queue)
+            self._leaving.pop()
             if work >= STEP_UNITS:
                 work = 0
                 yield False
@@ -290,3 +292,16 @@ class LogStart:
                 raise
         if not left:
             self._drops_files, self._left = False, None
+
+
+def _remove_files(queue: "ConsumeQueue") -> Iterator[bool]:
+    """Remove the files of a queue; True to wait where no more may be opened, as that needs."""
+    while True:
+        try:
+            queue.remove_files()
+        except FatalError as error:
+            if not may_open_no_more(error):
+                raise
+            yield True
+        else:
+            return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -96,6 +98,21 @@ def test_a_request_holds_for_twenty_rounds() -> None:
     dropped = [world.round()["dropped_bytes"] for _ in range(MANUAL_ROUNDS + 2)]
     assert dropped == [100] * MANUAL_ROUNDS + [0, 0]
     assert world.retention.status()["dropped_bytes_total"] == 100 * MANUAL_ROUNDS
+
+
+def test_a_round_that_may_open_no_more_files_is_left_to_the_next() -> None:
+    world = World(interval_ms=1, hours=tuple(range(24)))
+    segments, failures = world.log.segments, [errno.EMFILE, errno.ENFILE, errno.EIO]
+
+    def look() -> list[Segment]:
+        if failures:
+            raise OSError(failures.pop(0), "Too many open files")
+        return segments()
+
+    world.log.segments = look  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="open files"):
+        asyncio.run(asyncio.wait_for(world.retention.run(), 60))
+    assert not failures, "two were left to the next round, and a bad disk to nobody"
 
 
 def test_levels_and_reasons_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:

@@ -39,6 +39,36 @@ def test_queue_files_wait(tmp_path):
     assert len(queue.names()) == 1
 
 
+def former_queues(path, *, begins=0):
+    """Install a snapshot in which a queue is gone, or begins later, without any file to spare."""
+    config = StoreConfig(directory=str(path), store_host=HOST, queue_file_bytes=100)
+    queues = ConsumeQueues(config, RealDisk())
+    for number in range(12):
+        queues.take(queues.maybe_make(b"t", 0), UNIT.pack(number * 1000, 10, -1), 1)
+    assert queues.flush()
+    queues.files.close()
+    log_start = LogStart(queues)
+    starts = [("t", 0, begins)] if begins else []
+    steps = log_start.settle(starts) if begins else log_start.install(())
+    with no_more_files():
+        assert [next(steps) for _ in range(3)] == [True] * 3, "waits, and is asked again"
+        assert not log_start.is_whole
+    assert True not in list(steps)
+    assert queues.flush()
+    return queues, sorted(file.name for file in (path / "consumequeue/t/0").iterdir())
+
+
+def test_former_queues_wait(tmp_path):
+    queues, names = former_queues(tmp_path)
+    assert (list(queues.by_key), names) == ([], [])
+
+
+def test_a_queue_that_begins_behind_its_files_waits(tmp_path):
+    queues, names = former_queues(tmp_path, begins=27)
+    assert queues.maybe_make(b"t", 0).min_offset == 27
+    assert names == [f"{500:020}"]
+
+
 def test_files_of_the_key_index_wait(tmp_path):
     index = KeyIndex(IndexConfig(slots=16, entries=5), str(tmp_path), RealDisk(), FakeClock())
     index.put_all([keyed(n, keys=f"k{n}") for n in range(12)])
