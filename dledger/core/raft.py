@@ -159,12 +159,8 @@ class Raft:
         """Ignore a message, and record that once in a while."""
         state = self.state
         state.shut_out_knocks = state.shut_out_knocks or flaw == plausible.REMOVED
-        if state.tick - state.refused_tick >= state.config.election_ticks_max:
-            state.refused_tick = state.tick
-            words = f"flaw={flaw} message={type(message).__name__} term={message.term}"
-            state.events.append(
-                Event(EventKind.REFUSED, state.term, state.role, message.sender, extra=words)
-            )
+        words = f"flaw={flaw} message={type(message).__name__} term={message.term}"
+        state.note_seldom(EventKind.REFUSED, message.sender, words)
 
     def _accept_newer_term(self, message: Message) -> bool:
         """Enter the sender's newer term (5.1), unless this kind of message must not cause that."""

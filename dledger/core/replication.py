@@ -235,10 +235,8 @@ def on_append(state: RaftState, append: Append) -> None:
                 membership.roll_back(state, conflict)
             span = span.from_index(conflict)
             if not span_fits(log.last_index, log.end_position, span.position):
-                state.events.append(
-                    Event(EventKind.REFUSED, state.term, state.role, append.sender, conflict,
-                          extra="flaw=position message=Append"),
-                )  # fmt: skip
+                words = "flaw=position message=Append"
+                state.note_seldom(EventKind.REFUSED, append.sender, words, conflict)
                 return
             log.append(span)
             if span.configs:
@@ -265,8 +263,7 @@ def on_heartbeat(state: RaftState, heartbeat: Heartbeat) -> None:
 def hear_leader(state: RaftState, message: Append | Heartbeat | InstallSnapshot) -> bool:
     """Recognize the sender as the leader of this term; False if it cannot be."""
     if state.role is LEADER:
-        event = Event(EventKind.RIVAL, state.term, state.role, message.sender)
-        state.events.append(event)
+        state.note_seldom(EventKind.RIVAL, message.sender)
         return False
     if state.role is not FOLLOWER or state.leader_id != message.sender:
         state.become_follower(state.term, message.sender)

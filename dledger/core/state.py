@@ -77,10 +77,9 @@ class RaftState:
         "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
         "heartbeat_elapsed", "heartbeat_round", "is_voter", "leader_id", "log", "make_noop",
         "membership", "messages", "node_id", "others", "prefer_pause", "prefer_tick", "progress",
-        "quorum", "reads", "refused_tick", "rejoining", "replies", "rng", "role", "role_changes",
-        "saved",
-        "shut_out_knocks", "staging", "term", "tick", "transfer", "uncounted", "voted_for",
-        "voters", "votes", "voting",
+        "quorum", "reads", "rejoining", "replies", "rng", "role", "role_changes", "saved",
+        "seldom_ticks", "shut_out_knocks", "staging", "term", "tick", "transfer", "uncounted",
+        "voted_for", "voters", "votes", "voting",
     )  # fmt: skip
 
     def __init__(
@@ -116,8 +115,8 @@ class RaftState:
         self.blocked: str | None = None
         """Why this replica does not campaign, None if it may."""
         self.tick = 0
-        self.refused_tick = LONG_AGO
-        """When a refused message was last recorded."""
+        self.seldom_ticks: dict[EventKind, int] = {}
+        """When an event that `note_seldom` takes was last recorded, for each kind."""
         self.shut_out_knocks = False
         """Whether a former member has spoken since `dledger.peers.vouching` looked."""
         self.contact_tick = LONG_AGO
@@ -195,6 +194,15 @@ class RaftState:
             low, high = max(2, low // 4), max(4, high // 3)
         self.election_elapsed = 0
         self.election_timeout = self.rng.randint(low, high)
+
+    def note_seldom(
+        self, kind: EventKind, sender: NodeId, words: str = "", index: LogIndex = NO_INDEX
+    ) -> None:
+        """Record once in a while what a peer, or who passes for one, may do without end."""
+        noted = self.seldom_ticks.get(kind, LONG_AGO)
+        if self.tick - noted >= self.config.election_ticks_max:
+            self.seldom_ticks[kind] = self.tick
+            self.events.append(Event(kind, self.term, self.role, sender, index, extra=words))
 
     def hears_leader(self) -> bool:
         """Tell whether a leader lives as far as this replica knows, itself included.

@@ -132,6 +132,18 @@ def test_refusals_are_told_once_in_a_while(group):
     assert len(refusals(group)) == 1
 
 
+def test_forged_entries_and_a_rival_are_told_once_in_a_while(group):
+    log = state(group).log
+    span = encode_span(log.last_index + 1, 1, log.end_position + (1 << 31), [b"forged"])
+    group.step(Heartbeat("n2", "n0", HUGE, 0, 1))  # another flaw, which does not hide the rival
+    for _ in range(500):
+        group.step(Append("n0", "n1", 1, log.last_index, log.last_term, log.last_index, span))
+        group.step(Heartbeat("n2", "n0", 1, 0, 1))
+    assert refusals(group) == ["flaw=position message=Append"]
+    rivals = [e for e in group.replicas["n0"].events if e.kind is EventKind.RIVAL]
+    assert [(e.peer, e.term) for e in rivals] == [("n2", 1)]
+
+
 def test_a_candidate_that_is_no_member_and_knows_no_more_than_we_is_not_heard(group):
     log = state(group).log
     for last in ((log.last_index, log.last_term), (log.last_index - 1, log.last_term)):
