@@ -24,4 +24,31 @@ LOG_AND_STORE: Final = (
             "dledger.storage.snapshot_files:SnapshotFiles.save", ("    self._drop_marker()\n", "")
         ),
     ),
+    Mutant(
+        name="name-of-a-file-believed",
+        breaks="Messages of a queue whose only file is zeros count as known, by the file's name.",
+        source="RocketMQ's queue files are named by the offset of their first unit, in bytes.",
+        plant=patch(
+            "store.recovery.beginnings:_end_of_search",
+            ("is_borne_out = queue.max_offset * UNIT_BYTES > queue.first_file", "is_borne_out = 1"),
+        ),
+    ),
+    Mutant(
+        name="counts-from-nothing-again",
+        breaks="A queue whose only file is zeros counts from 0 at the second start: groups wait.",
+        source="RocketMQ keeps a queue's last file, so that the queue counts on.",
+        plant=patch(
+            "store.recovery.beginnings:keep_counts",
+            ("if offset and offset * UNIT_BYTES == queue.first_file:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="begun-queue-vouched-for",
+        breaks="A checkpoint names a queue without a unit, and the next start dispatches all.",
+        source="docs/storage.md: a queue whose files do not bear it out is made anew.",
+        plant=patch(
+            "store.recovery.checkpointer:Picture.note",
+            ("queue.first_file < queue.written >=", "0 < queue.written >="),
+        ),
+    ),
 )

@@ -3,7 +3,9 @@
 Their files were lost or zeroed at the front: dispatch would take messages before the first unit for
 known, or end at one that leaves offsets out. Such a queue has nothing left, or begins with a file
 whose very first unit is of a message in the log; all others begin somewhere within a file. What is
-found is to be made anew. Nothing is changed here.
+found is to be made anew.
+
+What the log does not contradict counts on, also where only the name of a file says how far.
 """
 
 import logging
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from store.ports import LogReader
-    from store.queues.consume_queue import ConsumeQueue
+    from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 ALL: Final = 1 << 62
 """The walk has no other limit than its end."""
@@ -34,10 +36,11 @@ def find_wrong_beginnings(
     """Return the queues that are to be made anew from the beginning of the log.
 
     ``file_bytes``: of the files of queues. ``is_small``: whether all of the log may be read, which
-    those that have nothing left ask for.
+    those that have nothing left ask for. All of a larger one is read for those whose count no unit
+    bears out, but only the name of a file.
     """
     ends = {
-        key: _end_of_search(queue, file_bytes, log.end_position if is_small else 0)
+        key: _end_of_search(queue, file_bytes, log.end_position, is_small=is_small)
         for key, queue in queues.items()
         if queue.min_offset
     }
@@ -64,10 +67,27 @@ def find_wrong_beginnings(
     return found
 
 
-def _end_of_search(queue: "ConsumeQueue", file_bytes: int, log_end: int) -> int:
+def keep_counts(queues: "ConsumeQueues") -> None:
+    """Have a unit bear out how far a queue has counted of which only a file's name is left.
+
+    No checkpoint of ours keeps a queue without units: it would count from 0 again.
+    """
+    for queue in queues.by_key.values():
+        offset = queue.max_offset
+        if offset and offset * UNIT_BYTES == queue.first_file:
+            _log.warning(
+                "event=queue_counts_on topic=%s queue=%d behind=%d",
+                queue.topic, queue.queue_id, offset,
+            )  # fmt: skip
+            queue.reset()
+            queues.begin(queue, offset + 1)
+
+
+def _end_of_search(queue: "ConsumeQueue", file_bytes: int, log_end: int, *, is_small: bool) -> int:
     """Return up to where in the log an earlier message of a queue may lie; 0: nowhere."""
     if queue.min_offset == queue.max_offset:
-        return log_end
+        is_borne_out = queue.max_offset * UNIT_BYTES > queue.first_file
+        return 0 if is_borne_out and not is_small else log_end
     if queue.min_offset * UNIT_BYTES % file_bytes:
         return 0
     return int.from_bytes(queue.read(queue.min_offset, 1)[:8], "big")

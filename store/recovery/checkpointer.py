@@ -66,7 +66,8 @@ class Picture:
         while left and limit > 0:
             queue = left.pop()
             limit -= 1
-            if queue.written and queue.written >= queue.min_offset * UNIT_BYTES:
+            # What has only begun says nothing: its first message is dispatched again.
+            if queue.first_file < queue.written >= queue.min_offset * UNIT_BYTES:
                 marks.append(
                     QueueMark(
                         queue.topic, queue.queue_id, queue.min_offset,

@@ -44,7 +44,7 @@ from store.layout import (
 )
 from store.queues.consume_queue import CRC_BYTES
 from store.queues.start import offset_at
-from store.recovery.beginnings import find_wrong_beginnings
+from store.recovery.beginnings import find_wrong_beginnings, keep_counts
 from store.recovery.checkpoint import QueueMark, StoreTimes
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class ForeignQueueRecovery:
         if lack < begin:
             self._change()
             begin = lack
+        keep_counts(self._queues)
         _log.info(
             "event=queues_adopted queues=%d begin=%d complete=%d log_end=%d clean=%s",
             len(self._queues.by_key), begin, complete, self._log_end, self._left.clean,

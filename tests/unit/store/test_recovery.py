@@ -9,7 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ledgermq.runtime.disk import RealDisk
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from store.config import StoreConfig
+from store.layout import UNIT
 from store.queues import files as queue_files
+from store.queues.consume_queue import ConsumeQueues
+from store.queues.files import BLOCK_BYTES
 from store.recovery import start as recovery
 from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
@@ -23,8 +30,9 @@ from store.recovery.checkpoint import (
     join_checkpoint,
     maybe_decode_checkpoint,
 )
+from store.recovery.checkpointer import Picture
 from store.results import GetStatus
-from tests.unit.store.fakes import FakeDisk, FakeNode, World
+from tests.unit.store.fakes import HOST, FakeDisk, FakeNode, World
 from tests.unit.store.test_dispatch import fill, log_of
 
 CHECKPOINT = "/s/" + CHECKPOINT_FILE
@@ -74,6 +82,29 @@ def test_a_clean_stop_is_believed_once():
     assert not restart(world).store._loading.recovered.clean
     asyncio.run(again.store.stop())  # nothing came: the checkpoint is the same
     assert restart(world).store._loading.recovered.clean
+
+
+def start_behind_a_picture(path):
+    """Return what a start makes of a picture of a queue that just begins with a file."""
+    config = StoreConfig(directory=str(path), store_host=HOST, queue_file_bytes=100)
+    queues = ConsumeQueues(config, RealDisk())
+    queues.take(queues.maybe_make(b"old", 0), UNIT.pack(0, 10, -1), 1)
+    assert queues.flush()
+    queue = queues.maybe_make(b"new", 0)
+    queues.begin(queue, 15)
+    queues.take(queue, UNIT.pack(10, 10, -1), 1)  # not written yet
+    picture = Picture((0, 10), queues)
+    assert picture.note(10)
+    queues.files.close()
+    head = CheckpointHead(100, BLOCK_BYTES, 0, (LogMark(9, 1, 0),))
+    RealDisk().replace(f"{path}/{CHECKPOINT_FILE}", join_checkpoint(head, picture.parts))
+    return recovery.load_queues(str(path), RealDisk(), ConsumeQueues(config, RealDisk()))
+
+
+def test_a_queue_that_has_only_begun_makes_no_start_dispatch_all(tmp_path):
+    assert not start_behind_a_picture(tmp_path / "s").rebuild
+    with planted(BY_TESTS["begun-queue-vouched-for"]):
+        assert start_behind_a_picture(tmp_path / "t").rebuild
 
 
 def test_a_clean_stop_says_nothing_of_an_older_checkpoint():

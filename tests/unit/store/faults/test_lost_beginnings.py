@@ -5,7 +5,7 @@ import pytest
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.recovery import foreign_queues
-from tests.unit.store.faults.damage import disk_of
+from tests.unit.store.faults.damage import disk_of, image
 from tests.unit.store.faults.world import QUEUE_FILE, ROOT, SEGMENT, Cluster
 from tests.unit.store.offline import stores
 
@@ -66,7 +66,7 @@ def test_units_of_zeros(monkeypatch, kept, is_small, clean):
 
 def test_units_of_zeros_that_end_each_start_are_seen(monkeypatch):
     with planted(BY_TESTS["lost-units-are-fatal"]), pytest.raises(AssertionError):
-        test_units_of_zeros(monkeypatch, 0, is_small=False, clean=False)
+        test_units_of_zeros(monkeypatch, 2, is_small=False, clean=False)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -77,6 +77,23 @@ def test_a_first_file_that_is_gone(clean, kept):
     if kept:  # nothing is left at all
         files[path_of(2 * QUEUE_FILE)] = kept
     assert read_after_a_start(files) == bodies
+
+
+def read_of_a_large_log(monkeypatch, *, clean):
+    """All that a queue had is gone, but for the name of a file; its messages lie far back."""
+    monkeypatch.setattr(foreign_queues, "SMALL_LOG_BYTES", 0)
+    monkeypatch.setattr(foreign_queues, "PROBED", 0)
+    files, bodies = left_behind(clean=clean)
+    del files[path_of(QUEUE_FILE)]
+    files[path_of(2 * QUEUE_FILE)] = bytes(QUEUE_FILE)
+    return read_after_a_start(files) == bodies
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_name_that_no_unit_bears_out_is_not_believed(monkeypatch, clean):
+    assert read_of_a_large_log(monkeypatch, clean=clean)
+    with planted(BY_TESTS["name-of-a-file-believed"]), pytest.raises(AssertionError):
+        read_of_a_large_log(monkeypatch, clean=clean)
 
 
 def test_messages_before_the_first_unit_that_are_taken_for_known_are_seen():
@@ -96,3 +113,27 @@ def test_what_is_gone_with_the_log_is_not_looked_for():
     finally:
         cluster.close()
     assert read_after_a_start(files) == bodies
+
+
+def counted_by_a_name(*, clean):
+    """Start twice over a queue whose only file is zeros; return where it ends each time."""
+    files, _ = left_behind(clean=clean)
+    files[path_of(QUEUE_FILE, "idle")] = bytes(QUEUE_FILE)
+    ends = []
+    for _ in range(2):
+        cluster = Cluster({"n0": disk_of(files)}, raft=False)
+        try:
+            assert cluster.start() is None
+            ends.append(cluster.store().reader.max_offset("idle", 0))
+            cluster.stop()
+            files = image(cluster.disks["n0"])
+        finally:
+            cluster.close()
+    return ends
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_queue_of_which_a_name_is_left_counts_on(clean):
+    assert counted_by_a_name(clean=clean) == [UNITS + 1, UNITS + 1]
+    with planted(BY_TESTS["counts-from-nothing-again"]):
+        assert counted_by_a_name(clean=clean) == [UNITS, 0]
