@@ -63,10 +63,10 @@ class Selection:
             and self.topic in (None, record.name)
         )
 
-    def is_behind(self, record: Record) -> bool:
-        """Tell whether no message behind this one can be selected."""
+    def is_last(self, record: Record) -> bool:
+        """Tell whether it is the last one that is selected, of one queue."""
         one_queue = self.topic == record.name and self.queue_id == record.queue_id
-        return one_queue and self.last is not None and record.queue_offset >= self.last
+        return one_queue and self.last is not None and record.queue_offset == self.last
 
 
 class Dump:
@@ -82,6 +82,8 @@ class Dump:
         self._promises = read_promises(folder, Findings())
         self._limits: dict[QueueKey, tuple[int, int]] = {}
         self._start: int | None = None
+        self._last_physical: int | None = None
+        """Where the unit of the last selected message of one queue says that it lies."""
         self.damages: list[tuple[str, int, str]] = []
         """File, offset and reason of what could not be read."""
         self.tail: tuple[str, int, str] | None = None
@@ -107,7 +109,8 @@ class Dump:
                 if row is not None:
                     left = None if left is None else left - 1
                     yield row
-            if self._selection.is_behind(record):
+            # A queue that was made again counts anew: only its unit tells which one is the last.
+            if record.physical == self._last_physical and self._selection.is_last(record):
                 return
 
     def _records(self) -> Iterator[Record]:
@@ -204,13 +207,17 @@ class Dump:
                 self._limits.setdefault((topic, queue_id), (0, 0))
 
     def _find_start(self, queues: Queues) -> None:
-        """Find where in the log the first selected message of one queue lies."""
+        """Find where in the log the first selected message of one queue lies, and the last."""
         chosen = self._selection
-        if chosen.topic is None or chosen.queue_id is None or not chosen.first:
+        if chosen.topic is None or chosen.queue_id is None:
             return
         key = (os.fsencode(chosen.topic), chosen.queue_id)
         queue = queues.by_key.get(key)
-        unit = None if queue is None else queue.unit(chosen.first)
+        if queue is None:
+            return
+        if chosen.last is not None and (unit := queue.unit(chosen.last)) is not None:
+            self._last_physical = unit[0]
+        unit = queue.unit(chosen.first) if chosen.first else None
         if unit is None or not 0 < unit[1] < GAP_SIZE:
             return
         for log in self._folder.logs:
