@@ -219,7 +219,10 @@ def claim_directory(
             if not is_new:
                 _log.warning("event=adopted directory=%s group=%s", directory, group)
             store_id = f"{rng.randint(0, (1 << 64) - 1):016x}"
-            identity = Identity(group, self_id, store_id, adopted=not is_new)
+            # Without currterm no start gets further, but it may be put back.
+            was_adopted = identity is not None and identity.adopted
+            is_adopted = bool(disk.names(f"{directory}/data")) if was_adopted else not is_new
+            identity = Identity(group, self_id, store_id, adopted=is_adopted)
             disk.replace(path, encode_identity(identity))
     except BaseException:
         lock.close()

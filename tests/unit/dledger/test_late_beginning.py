@@ -8,6 +8,7 @@ it, and starts with it again.
 import pytest
 
 from dledger.codec.entry import encode_span
+from dledger.codec.properties import decode_identity
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Append, AppendReply
 from dledger.driver import Driver
@@ -15,14 +16,15 @@ from dledger.replica import open_replica
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.rng import SystemRng
+from tests.unit.dledger.test_snapshot import make_log
 
 SEGMENT = 4096
 
 
-def open_member(path):
+def open_member(path, index_units=16):
     config = DLedgerConfig(
         group="g", self_id="n2", peers=dict.fromkeys(("n0", "n1", "n2"), "127.0.0.1:1"),
-        directory=str(path), data_segment_bytes=SEGMENT, index_segment_bytes=32 * 16,
+        directory=str(path), data_segment_bytes=SEGMENT, index_segment_bytes=32 * index_units,
     )  # fmt: skip
     return open_replica(config, RealDisk(), SystemRng(), lambda *_: pytest.fail("it never leads"))
 
@@ -127,3 +129,28 @@ def test_the_second_entries_must_follow(tmp_path):
     assert [one.match_index for one in sent] == [1]
     assert not any(isinstance(one, AppendReply) for one in sent)
     replica.close()
+
+
+def adopted_without_its_term(path, *, log_is_gone=False):
+    """Adopt a log of DLedger's whose beginning it removed; start once without ``currterm``."""
+    make_log(path, 200).close()
+    for file in sorted((path / "data").iterdir())[:4]:
+        file.unlink()
+    (path / "currterm").write_text("currTerm=3\n")
+    open_member(path, 10).close()
+    (path / "currterm").rename(path / "kept")
+    if log_is_gone:
+        for file in [*(path / "data").iterdir(), *(path / "index").iterdir()]:
+            file.unlink()
+        open_member(path, 10).close()
+    else:
+        with pytest.raises(FatalError, match="currterm"):
+            open_member(path, 10)
+        (path / "kept").rename(path / "currterm")
+        open_member(path, 10).close()
+    return decode_identity((path / "identity").read_bytes()).adopted
+
+
+def test_an_adopted_directory_that_missed_its_term_once_is_known_as_one(tmp_path):
+    assert adopted_without_its_term(tmp_path / "n")
+    assert not adopted_without_its_term(tmp_path / "m", log_is_gone=True)
