@@ -105,6 +105,8 @@ class Quarantine:
         self._named: dict[int, None] = {}
         self._ends: dict[ConsumeQueue, tuple[int, int]] = {}
         """Of queues that were asked for: an end, and where the message before it lies."""
+        self._walked: dict[ConsumeQueue, tuple[int, int, int]] = {}
+        """Of queues with a gap: an end, up to where holes were looked for, how many were found."""
         self.count = 0
         """Entries that were met since the start, each once."""
 
@@ -213,6 +215,7 @@ class Quarantine:
             queue.topic, queue.queue_id, queue.max_offset, offset,
         )  # fmt: skip
         self._queues.take(queue, UNIT.pack(physical, SKIPPED_BYTES, 0) * missing, missing)
+        self._walked.pop(queue, None)
         return True
 
     def _lost_units(self, queue: "ConsumeQueue", offset: int, physical: int) -> FatalError:
@@ -241,6 +244,10 @@ class Quarantine:
         start = log.first_position if known is None else last + known
         if known is None and last >= 0 and self._is_explained_by_what_was_dropped():
             count = SKIPPED_MAX  # what would show why was dropped from the log, with the last one
+        else:  # each message behind a gap asks again
+            end, walked, found = self._walked.get(queue, (-1, 0, 0))
+            if end == queue.max_offset and start <= walked < upto:
+                start, count = walked, found
         try:
             for physical, chunk, at, size in log.walk(start, upto - log.header_bytes, _ALL):
                 try:
@@ -254,6 +261,7 @@ class Quarantine:
         except DamagedEntry as error:
             message = f"the entry at {upto} cannot be dispatched: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
+        self._walked[queue] = (queue.max_offset, upto - log.header_bytes, count)
         return count
 
 

@@ -70,6 +70,35 @@ def test_what_is_no_message_is_named_and_all_others_are_served(bad, caplog):
     assert world.store.reader.offset_by_time("t", 0, 2) in (0, 1, 2, 3)
 
 
+def entries_walked(messages):
+    """Return how many entries are looked at for so many messages behind a gap, and the log line."""
+    node = FakeNode()
+    add(node, "t", 0)
+    for number in range(messages):
+        add(node, "t", 5 + number)
+    node.term = 1
+    world = World(node=node).begin()
+    log, walked = world.store._anomalies._log, []
+    walk = log.walk
+
+    def counted(start, end, limit):
+        for item in walk(start, end, limit):
+            walked.append(item[0])
+            yield item
+
+    log.walk = counted
+    node.commit()
+    world.turns()
+    assert not world.fatal
+    assert world.store.reader.max_offset("t", 0) == 1
+    assert world.store.status()["quarantined"] == messages
+    return len(walked)
+
+
+def test_each_message_behind_a_gap_is_looked_for_behind_the_last_one():
+    assert entries_walked(40) < 4 * 40
+
+
 def test_a_slice_that_ends_at_it_says_where_to_go_on():
     node = old_log()
     node.commit_index = node.end_index
