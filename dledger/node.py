@@ -211,7 +211,7 @@ class DLedgerNode(ReplicaView):
                 self._give_up_leadership()
                 self._flusher.save_all()
             self._leadership.stop()
-            self.trimmer.stop()
+            await self.trimmer.stop()
             self._state_worker.close()
             self._sync_worker.close()
         if self._opened:

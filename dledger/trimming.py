@@ -18,13 +18,17 @@ from dledger.core.model import LogIndex, SnapshotId
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.core.snapshot import SnapshotMeta
+from dledger.disk.worker import Worker
 from dledger.errors import DamagedEntry
 from dledger.listener import DLedgerListener
-from dledger.segments.sync import SyncWorker
 from dledger.storage.log_store import LogStore
 from dledger.storage.trim import SegmentHead, TrimPlan
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+LARGE_BYTES: Final = 4 * 1024**2
+"""A snapshot above this is written in a thread of its own. A slow disk may take long for it, and
+neither do votes wait for that, nor does it say that the disk hangs."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -45,10 +49,11 @@ class Trimmer:
         self._raft = raft
         self._store = store
         self._waiting: asyncio.Future[bool] | None = None
+        self._own_worker: Worker | None = None
 
     def start(
         self,
-        worker: SyncWorker,
+        worker: Worker,
         guard: Callable[[Callable[[], None]], None],
         user: DLedgerListener,
         note: Callable[[Event], None],
@@ -110,7 +115,7 @@ class Trimmer:
         configuration = self._raft.state.membership.at(plan.first_index - 1)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting = done
-        self._worker.submit(
+        self._worker_for(len(state)).submit(
             lambda: self._save(encode_snapshot(base, state_index, configuration, state)),
             partial(self._guard, partial(self._begin_at, plan)),
         )
@@ -128,7 +133,7 @@ class Trimmer:
             begins_at = self._store.entry(announced.last_index + 1)[0]
         except DamagedEntry:  # damaged like what comes before it: it is asked for next
             begins_at = None
-        self._worker.submit(
+        self._worker_for(len(data)).submit(
             partial(self._save_verified, announced, data, begins_at),
             partial(self._guard, partial(self._adopted, announced, done)),
         )
@@ -163,9 +168,21 @@ class Trimmer:
         done(meta)
         self._remove(steps, _nothing)
 
-    def stop(self) -> None:
-        """Answer who waits."""
+    async def stop(self) -> None:
+        """Answer who waits, once nothing is written any more."""
+        worker, self._own_worker = self._own_worker, None
+        if worker is not None:
+            await worker.drain()
+            worker.close()
         self._answer(trimmed=False)
+
+    def _worker_for(self, size_bytes: int) -> Worker:
+        """Return the thread that is to write so much; see `LARGE_BYTES`."""
+        if size_bytes <= LARGE_BYTES:
+            return self._worker
+        if self._own_worker is None:
+            self._own_worker = self._worker.beside("snapshot")
+        return self._own_worker
 
     def tell_installed(self, meta: SnapshotMeta) -> None:
         """Tell the user that everything it knows is to be replaced."""

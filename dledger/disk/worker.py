@@ -22,6 +22,7 @@ class Worker:
             clock: tells how long work takes.
             on_error: called in the loop with whatever a piece of work raised.
         """
+        self._name = name
         self._clock = clock
         self._submitted_ms: deque[int] = deque()
         self._loop = asyncio.get_running_loop()
@@ -43,6 +44,10 @@ class Worker:
             then()
         else:
             self._on_error(error)
+
+    def beside(self, name: str) -> "Worker":
+        """Start another thread, for what would keep this one's work waiting."""
+        return Worker(f"{self._name}-{name}", self._clock, on_error=self._on_error)
 
     def waiting_ms(self) -> int:
         """Return for how long the oldest piece of work has not returned; 0 when idle."""

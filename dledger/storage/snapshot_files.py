@@ -14,11 +14,12 @@ start that the marker names the snapshot, and goes on with 4. Each file is repla
 Trimming is 3 alone, without a marker: what lies before the new beginning is removed then, or at the
 next start. Source: Raft paper 7.
 
-Files are replaced in a thread, and the log begins anew in the loop, a little later. In between the
-one before is in force still (`SnapshotFiles.meta`): a leader may be sending it.
+Files are replaced in a thread, one at a time, and the log begins anew in the loop, a little later.
+In between the one before is in force still (`SnapshotFiles.meta`): a leader may be sending it.
 """
 
 import logging
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.codec.entry import HEADER_BYTES
@@ -75,6 +76,8 @@ class SnapshotFiles:
         self._installed: tuple[SnapshotId, bytes] | None = None
         self._is_marked = False
         """Whether the marker may be there of an install that failed."""
+        self._lock = Lock()
+        """Held while the file is replaced: a large one is, for a trim, in a thread of its own."""
         self.meta: SnapshotMeta | None = None
         """What the snapshot in force says of itself; None if there is no snapshot."""
         self.newest: SnapshotMeta | None = None
@@ -137,10 +140,11 @@ class SnapshotFiles:
     def save(self, data: bytes | bytearray) -> bool:
         """Write a snapshot whose log is trimmed next; False if a newer one is there already."""
         meta, _ = decode_head(data)
-        if self.newest is not None and meta.id.last_index <= self.newest.id.last_index:
-            return False
-        self._drop_marker()
-        self._replace(meta, data)
+        with self._lock:
+            if self.newest is not None and meta.id.last_index <= self.newest.id.last_index:
+                return False
+            self._drop_marker()
+            self._replace(meta, data)
         return True
 
     def _drop_marker(self) -> None:
@@ -189,13 +193,14 @@ class SnapshotFiles:
             self.drop_part()
             return None
         meta, state = found
-        self._disk.replace(self._marker_path, _name_of(meta.id))
-        try:
-            self._replace(meta, data)
-        except OSError:  # no space
-            self._is_marked = True
-            self._drop_marker()
-            raise
+        with self._lock:
+            self._disk.replace(self._marker_path, _name_of(meta.id))
+            try:
+                self._replace(meta, data)
+            except OSError:  # no space
+                self._is_marked = True
+                self._drop_marker()
+                raise
         self._installed = (meta.id, state)
         return meta
 

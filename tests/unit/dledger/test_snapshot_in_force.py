@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from dledger import trimming
 from dledger.codec.entry import encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.codec.snapshot import decode_snapshot
@@ -45,6 +46,11 @@ class Worker:
 
     def __init__(self):
         self.ended = []
+        self.others = []
+
+    def beside(self, name):
+        self.others.append(SlowWorker(name))
+        return self.others[-1]
 
     def submit(self, work, then):
         work()
@@ -53,6 +59,25 @@ class Worker:
     def tell(self):
         while self.ended:
             self.ended.pop(0)()
+
+
+class SlowWorker:
+    """Does the work when it is waited for."""
+
+    def __init__(self, name):
+        self.name, self.due, self.is_closed = name, [], False
+
+    def submit(self, work, then):
+        self.due.append((work, then))
+
+    async def drain(self):
+        while self.due:
+            work, then = self.due.pop(0)
+            work()
+            then()
+
+    def close(self):
+        self.is_closed = True
 
 
 class Leader:
@@ -262,3 +287,41 @@ async def members_in_a_snapshot(path, changes):
 def test_a_log_is_not_trimmed_where_its_members_are_not_remembered(tmp_path):
     assert asyncio.run(members_in_a_snapshot(tmp_path / "few", KEPT_MAX - 1)) is not None
     assert asyncio.run(members_in_a_snapshot(tmp_path / "many", KEPT_MAX)) is None
+
+
+async def threads_of_a_large_snapshot(path, *, is_stopped):
+    """Return what the thread of votes has to do meanwhile, and the first index afterwards."""
+    leader = Leader(path, RealDisk())
+    leader.lead()
+    trimming = await leader.trim(20)
+    busy = len(leader.worker.ended)
+    if busy:
+        return busy, None
+    (own,) = leader.worker.others
+    assert not leader.path.exists()
+    if is_stopped:
+        await leader.trimmer.stop()  # it is written all the same
+        assert own.is_closed
+        assert not await trimming
+    else:
+        await own.drain()
+        leader.worker.tell()
+        assert await trimming
+        again = await leader.trim(40)
+        await own.drain()
+        leader.worker.tell()
+        assert await again
+        assert leader.worker.others == [own]
+    leader.store.close()
+    return busy, decode_snapshot(leader.path.read_bytes())[0].id.last_index
+
+
+def test_votes_do_not_wait_for_a_large_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr(trimming, "LARGE_BYTES", 100)
+    busy, stopped_at = asyncio.run(threads_of_a_large_snapshot(tmp_path / "n", is_stopped=True))
+    assert (busy, stopped_at > 0) == (0, True)
+    _, trimmed_at = asyncio.run(threads_of_a_large_snapshot(tmp_path / "m", is_stopped=False))
+    assert trimmed_at > stopped_at
+    with planted(BY_TESTS["large-snapshot-before-votes"]):
+        found = asyncio.run(threads_of_a_large_snapshot(tmp_path / "o", is_stopped=True))
+    assert found == (1, None)
