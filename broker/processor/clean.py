@@ -29,7 +29,12 @@ REPORT: Final = "report"
 class QueueStore(Protocol):
     """What cleaning needs of the store."""
 
-    def drop_queue_files(self) -> int:
+    @property
+    def is_dropping(self) -> bool:
+        """Whether that is going on."""
+        ...
+
+    async def drop_queue_files(self) -> int:
         """Remove the files of queues that lie before the beginning of the log; return how many."""
         ...
 
@@ -68,11 +73,15 @@ class CleanProcessor:
         what="remove this replica's queue files before the beginning of the log",
         fields=(REPORT,),
     )
-    def handle_expired_queues(
+    async def handle_expired_queues(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:
         """Take CLEAN_EXPIRED_CONSUMEQUEUE."""
-        return _report(request, {"dropped_files": self._store.drop_queue_files()})
+        if REPORT in request.ext_fields:
+            return _report(request, {"dropped_files": await self._store.drop_queue_files()})
+        if not self._store.is_dropping:
+            self._serve("expired queues", self._store.drop_queue_files())
+        return make_response(request, ResponseCode.SUCCESS)
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC, what="remove unused topics", fields=(REPORT,))
     def handle_unused_topics(

@@ -114,6 +114,9 @@ class LogStart:
         """Whether files wait to be removed."""
         self._left: list[ConsumeQueue] | None = None
         """Queues that may have some of these, as far as a round of removals has come."""
+        self._may_open = True
+        """Whether the last removal did not fail since no more files may be opened."""
+        self._dropping = asyncio.Lock()
         self._leaving: list[ConsumeQueue] = []
         """Former queues whose files are still there."""
         self.is_whole = True
@@ -251,33 +254,34 @@ class LogStart:
                 work = 0
                 yield False
 
-    def drop_queue_files(self) -> int:
-        """Remove queue files before the beginning of the log, return how many.
+    async def drop_queue_files(self) -> int:
+        """Remove queue files before the beginning of the log, return how many; some in each turn.
 
-        While files are being synced, they wait for a later call of `drop_what_waits`; and where no
-        more may be opened, which a removal needs, too.
+        Each waits for the disk, and there may be thousands. While files are being synced they wait
+        for later calls of `drop_what_waits`; and where no more may be opened, which a removal
+        needs, too.
         """
-        self._drops_files = self._is_syncing()
-        if self._drops_files:
-            return 0
-        queues = self._queues.by_key.values()
-        before = sum(queue.file_count for queue in queues)
-        try:
-            for queue in queues:
-                queue.drop_files()
-        except FatalError as error:
-            if not may_open_no_more(error):
-                raise
-            self._drops_files = True
-        return before - sum(queue.file_count for queue in queues)
+        async with self._dropping:
+            self._drops_files, self._left, self._may_open = True, None, True
+            count = 0
+            while self._drops_files and self._may_open and not self._is_syncing():
+                count += self.drop_what_waits()
+                await asyncio.sleep(0)
+            return count
 
-    def drop_what_waits(self) -> None:
+    @property
+    def is_dropping(self) -> bool:
+        """Whether `drop_queue_files` is at work."""
+        return self._dropping.locked()
+
+    def drop_what_waits(self) -> int:
         """Remove some of the queue files that wait to be removed, if any do; at every tick.
 
         Each waits for the disk, and queues that are filled alike lose a file at the same time.
+        Returns how many.
         """
         if not self._drops_files or self._is_syncing():
-            return
+            return 0
         if self._left is None:
             self._left = list(self._queues.by_key.values())
         left, looked_at, removed = self._left, 0, 0
@@ -288,10 +292,12 @@ class LogStart:
                 if removed < REMOVALS_MAX:
                     left.pop()
         except FatalError as error:
-            if not may_open_no_more(error):
+            self._may_open = not may_open_no_more(error)
+            if self._may_open:
                 raise
         if not left:
             self._drops_files, self._left = False, None
+        return removed
 
 
 def _remove_files(queue: "ConsumeQueue") -> Iterator[bool]:

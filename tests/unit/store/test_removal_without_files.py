@@ -29,9 +29,13 @@ def test_queue_files_wait(tmp_path):
     queues.files.close()
     queue.min_offset = 11
     log_start = LogStart(queues)
-    with no_more_files():
-        assert log_start.drop_queue_files() == 0
-        log_start.drop_what_waits()
+
+    async def ask():
+        with no_more_files():
+            assert await log_start.drop_queue_files() == 0
+            log_start.drop_what_waits()
+
+    asyncio.run(ask())
     assert queue.names() == sorted(path.name for path in (tmp_path / "consumequeue/t/0").iterdir())
     assert len(queue.names()) == 3
     log_start.drop_what_waits()
