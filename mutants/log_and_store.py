@@ -61,4 +61,12 @@ LOG_AND_STORE: Final = (
             ("if size_bytes <= LARGE_BYTES:", "if True:"),
         ),
     ),
+    Mutant(
+        name="synced-files-closed",
+        breaks="What is being synced is closed for another file: it counts as synced, and is not.",
+        source="`Segments.sync` passes over files that are open no more: they were removed.",
+        plant=patch(
+            "dledger.segments.row:Segments._close_one", (" and base not in self._syncing", "")
+        ),
+    ),
 )

@@ -29,11 +29,21 @@ class OpenFiles:
         """Return an open file; it is made if missing. Errors: `FatalError`, `OSError`."""
         file = self._open.pop(path, None)
         if file is None:
-            file = self.make(path)
+            file = self._make_or_swap(path)
             while len(self._open) >= self._open_max:
                 self._open.pop(next(iter(self._open))).close()
         self._open[path] = file
         return file
+
+    def _make_or_swap(self, path: str) -> File:
+        """Open a file; where no more may be, the one that was unused for longest goes for it."""
+        try:
+            return self.make(path)
+        except OSError as error:
+            if error.errno not in NO_FILES or not self._open:
+                raise
+        self._open.pop(next(iter(self._open))).close()
+        return self.make(path)
 
     def make(self, path: str) -> File:
         """Open a file, or make it; its directory as well, where that may be missing."""

@@ -1,8 +1,9 @@
 """A row of files of equal size, named by the position of their first byte. Knows no records.
 
 A file is made, sparse, when it is first written to; what was never written reads as zero. A row may
-bound how many of its files are open: the one opened first is closed, unless it waits for a sync.
-Views that were handed out stay readable either way.
+bound how many of its files are open: the one opened first is closed, unless it waits for a sync; so
+it is for another one where the process may open no more. Views that were handed out stay readable
+either way.
 
 One thread calls everything but `Segments.sync`, `Segments.remove` and `Segments.prepare`, which may
 run beside it in another. Sync and cut exclude each other.
@@ -14,7 +15,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from dledger.segments.places import pieces, segment_name
-from ledgermq.runtime.disk import FULL, NO_SPACE, Buffer, Disk, File
+from ledgermq.runtime.disk import FULL, NO_FILES, NO_SPACE, Buffer, Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 REWRITE_BYTES: Final = 1 << 20
@@ -105,6 +106,11 @@ class Segments:
             if not self.start <= base < self.end:
                 return None
             file = self._file(base)
+        try:
+            return file.view()
+        except OSError as error:  # a map holds a descriptor of its own
+            if error.errno not in NO_FILES or not self._close_one(but=base):
+                raise
         return file.view()
 
     def locate(self, position: int) -> tuple[memoryview | None, int]:
@@ -271,8 +277,7 @@ class Segments:
     def take_dirty(self) -> dict[int, File]:
         """Return the files written to since the last call; to be given to `sync`."""
         dirty, self._dirty = self._dirty, {}
-        if self._open_max is not None:
-            self._syncing.update(dirty)
+        self._syncing.update(dirty)
         return dirty
 
     def sync(self, files: Mapping[int, File]) -> None:
@@ -308,19 +313,30 @@ class Segments:
 
     def _open_at(self, base: int) -> File:
         self.make_room()
-        file = self._open[base] = self._disk.open(self.path(base), size=self.segment_bytes)
+        path = self.path(base)
+        try:
+            file = self._disk.open(path, size=self.segment_bytes)
+        except OSError as error:  # another one may go for it
+            if error.errno not in NO_FILES or not self._close_one():
+                raise
+            file = self._disk.open(path, size=self.segment_bytes)
+        self._open[base] = file
         return file
 
     def make_room(self) -> None:
         """Close the files that were opened first, of those that nobody waits for, as bounded."""
-        last = self.end - self.segment_bytes
         while self._open_max is not None and len(self._open) >= self._open_max:
-            for base in self._open:
-                if base != last and base not in self._dirty and base not in self._syncing:
-                    self._close(base)
-                    break
-            else:
+            if not self._close_one():
                 return
+
+    def _close_one(self, but: int = -1) -> bool:
+        """Close the file that was opened first, of those that nobody waits for, if there is one."""
+        kept = (self.end - self.segment_bytes, but)
+        for base in self._open:
+            if base not in kept and base not in self._dirty and base not in self._syncing:
+                self._close(base)
+                return True
+        return False
 
     def _close(self, base: int) -> None:
         self._dirty.pop(base, None)

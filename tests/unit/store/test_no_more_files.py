@@ -9,6 +9,7 @@ import pytest
 
 from dledger.codec.entry import HEADER_BYTES
 from dledger.errors import DiskFull
+from dledger.segments.row import Segments
 from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -154,3 +155,62 @@ def test_a_sync_of_queues_waits(tmp_path):
 def test_planted_promise_of_what_could_not_be_opened_is_found(tmp_path):
     with planted(BY_TESTS["unopened-queue-counts-as-synced"]):
         assert queue_files_that_may_not_be_opened(tmp_path) == (True, True)
+
+
+def test_a_queue_file_is_read_in_the_place_of_another(tmp_path):
+    config = StoreConfig(directory=str(tmp_path), store_host=HOST, queue_file_bytes=100)
+    queues = ConsumeQueues(config, RealDisk())
+    queue = queues.maybe_make(b"t", 0)
+    for number in range(12):
+        queues.take(queue, UNIT.pack(number * 1000, 10, -1), 1)
+    assert queues.flush()
+    queues.files.close()
+    assert queue.read(0, 1) == UNIT.pack(0, 10, -1)
+    with no_more_files():
+        assert queue.read(11, 1) == UNIT.pack(11_000, 10, -1)
+        assert len(queues.files) == 1
+        queues.files.close()
+
+
+@pytest.mark.parametrize("open_max", [3, None])
+def test_a_segment_is_read_in_the_place_of_another(tmp_path, open_max):
+    bases = range(0, 6 * 4096, 4096)
+    segments = Segments(RealDisk(), str(tmp_path), 4096, range(0), open_max=open_max)
+    for base in bases:
+        segments.write(base, (b"%d" % base,))
+        segments.sync(segments.take_dirty())
+    with no_more_files():
+        for base in bases:
+            assert segments.view(base, 9).tobytes().rstrip(b"\0") == b"%d" % base
+    segments.close()
+
+
+def closed_while_it_is_synced(tmp_path):
+    """Return whether a file that waits for its sync is closed for another one."""
+    tmp_path.mkdir()
+    segments = Segments(RealDisk(), str(tmp_path), 4096, range(0))
+    for base in (0, 4096, 8192):
+        segments.write(base, (b"x",))
+    taken = segments.take_dirty()
+    segments.sync({4096: taken[4096]})
+    with no_more_files():
+        segments.view(8192, 1)  # its map
+        is_closed = segments.open_count == 2 and segments._open.get(0) is None
+    segments.sync(taken)
+    segments.close()
+    return is_closed
+
+
+def test_what_waits_for_a_sync_stays_open(tmp_path):
+    assert not closed_while_it_is_synced(tmp_path / "a")
+    with planted(BY_TESTS["synced-files-closed"]):
+        assert closed_while_it_is_synced(tmp_path / "b")
+
+
+def test_a_row_with_none_to_close_says_so(tmp_path):
+    with (tmp_path / f"{0:020}").open("wb") as file:
+        file.truncate(4096)
+    kept = Segments(RealDisk(), str(tmp_path), 4096, range(0, 4096, 4096), open_max=3)
+    with no_more_files(), pytest.raises(OSError, match="open files"):
+        kept.view(0, 4)
+    kept.close()
