@@ -121,7 +121,10 @@ class _Walk:
         index = header.entry_index
         if header_problem(header, index, position, len(view)) or not self._is_first(header, view):
             path = self._data.path(self._data.start)
-            raise FatalError(f"{path} offset 0: the first entry is damaged")
+            raise FatalError(
+                f"{path} offset 0: the first entry is damaged; move the directory away and start"
+                " with an empty one, when the others have everything"
+            )
         return index
 
     def _is_first(self, header: EntryHeader, view: memoryview) -> bool:
