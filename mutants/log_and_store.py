@@ -69,4 +69,13 @@ LOG_AND_STORE: Final = (
             "dledger.segments.row:Segments._close_one", (" and base not in self._syncing", "")
         ),
     ),
+    Mutant(
+        name="damage-passed-over",
+        breaks="Messages of a damaged block that the log still has are lost to consumers.",
+        source="docs/storage.md: a damaged block is made again from the log.",
+        plant=patch(
+            "store.queues.start:maybe_offset_past_damage",
+            (" or _physical(queue.read(low, 1), 0) > position", ""),
+        ),
+    ),
 )

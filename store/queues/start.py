@@ -64,13 +64,13 @@ def find_problem_of_starts(starts: Sequence[QueueStart]) -> str:
     return ""
 
 
-def offset_at(queue: "ConsumeQueue", position: int) -> int:
+def offset_at(queue: "ConsumeQueue", position: int, low: int | None = None) -> int:
     """Return the offset of the first message of a queue at or behind ``position``.
 
     Units are read a piece at a time: there may be many thousands of queues to ask, most of them
-    short or untouched. Errors: `DamagedUnits`.
+    short or untouched. ``low``: where to begin, if not with the first unit. Errors: `DamagedUnits`.
     """
-    low, high = queue.min_offset, queue.max_offset
+    low, high = queue.min_offset if low is None else low, queue.max_offset
     while low < high:
         piece = queue.read(low, min(PIECE_UNITS, high - low))
         count = len(piece) // UNIT_BYTES
@@ -87,6 +87,24 @@ def offset_at(queue: "ConsumeQueue", position: int) -> int:
                 high = middle
             middle = (low + high) // 2
     return low
+
+
+def maybe_offset_past_damage(queue: "ConsumeQueue", position: int) -> int | None:
+    """Return the same of a queue with damaged blocks; None if one of them may have the message.
+
+    What lies before a unit that lies at or before ``position`` is in the log no more: such a block
+    is of no use to anybody.
+    """
+    low: int | None = None
+    with suppress(DamagedUnits):
+        while True:
+            try:
+                return offset_at(queue, position, low)
+            except DamagedUnits as error:
+                low = queue.block_range(error.block)[1] // UNIT_BYTES
+                if low >= queue.max_offset or _physical(queue.read(low, 1), 0) > position:
+                    return None
+    return None
 
 
 def _physical(units: bytes, number: int) -> int:
@@ -163,11 +181,14 @@ class LogStart:
     def advance_to(self, position: int) -> None:
         """Let queues and index begin at ``position``; the files of queues go a little later.
 
-        A queue whose units are damaged begins where it did until they are repaired.
+        A queue with damaged units there begins where it did until they are repaired.
         """
         for queue in self._queues.by_key.values():
-            with suppress(DamagedUnits):
+            try:
                 queue.min_offset = self._offset_at(queue, position)
+            except DamagedUnits:
+                found = maybe_offset_past_damage(queue, position)
+                queue.min_offset = queue.min_offset if found is None else found
         self._forget_resolved()
         self._drops_files, self._left = True, None
         self.drop_keys_before(position)
