@@ -83,7 +83,7 @@ UNWATCHED: Final = (
         source="RocketMQ ConsumerManager.doChannelCloseEvent: consumerIdsChangeListener.",
         plant=patch(
             "broker.processor.client:ClientProcessor.on_close",
-            ("self.notify(group)", "pass"),
+            ("self._notifier.notify(group)", "pass"),
         ),
     ),
     Mutant(
