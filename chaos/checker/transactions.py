@@ -1,7 +1,7 @@
 """Messages of transactions: A53 A54 A55.
 
 What was rolled back is not seen, what was committed is, and not before somebody said so. A
-transaction is decided by its producer's word or by its answer to a check-back.
+transaction is decided by its producer's word or by its answer to a check-back, unless that failed.
 Source: spec/proof.md A53 to A55.
 """
 
@@ -92,7 +92,7 @@ def _came_late(history: History, group: str, send: Row) -> bool:
 def decisions(history: History, check: str) -> Said | Result:
     """Return what was said of each transaction's message: its commits and its rollbacks.
 
-    Or why nobody can tell.
+    Or why nobody can tell. What failed for certain decided nothing.
     """
     sends = [s for s in history.sends if s.get("kind") == "txn"]
     if not history.txn:
@@ -106,7 +106,7 @@ def decisions(history: History, check: str) -> Said | Result:
     for row in history.txn:
         word = row["answer"] if row["step"] == "checkback" else row["step"]
         decided = found[row["msg_key"]]
-        if word in decided:
+        if word in decided and row["outcome"] != "fail":
             decided[word].append(row)
     return dict(found)
 

@@ -101,7 +101,10 @@ def _places(context: Context) -> DataFrame:
 
 
 def decisions(context: Context, check: str) -> DataFrame | CheckResult:
-    """Return what was said of each transaction's message, or why nobody can tell."""
+    """Return what was said of each transaction's message, or why nobody can tell.
+
+    What failed for certain decided nothing.
+    """
     if not context.history.rows("txn"):
         if sends_of(context, "txn"):
             why = "needs txn: what was decided of the transactions is not there"
@@ -115,10 +118,11 @@ def decisions(context: Context, check: str) -> DataFrame | CheckResult:
     if missing := lacking("txn", empty, ("answer", "outcome")):
         return unknown(check, f"needs {missing}")
     word = F.expr("if(step = 'checkback', answer, step)")
-    commit = word == "commit"
+    may_stand = F.col("outcome") != "fail"
+    commit, rollback = ((word == name) & may_stand for name in ("commit", "rollback"))
     return said.groupBy("msg_key").agg(
         F.sum(commit.cast("int")).alias("commits"),
-        F.sum((word == "rollback").cast("int")).alias("rollbacks"),
+        F.sum(rollback.cast("int")).alias("rollbacks"),
         F.sum((commit & (F.col("outcome") == "ok")).cast("int")).alias("sure"),
         F.min(F.when(commit, F.col("t_inv"))).alias("begun"),
     )

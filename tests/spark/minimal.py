@@ -35,6 +35,7 @@ from tests.spark.generate import (
 from tests.spark.kinds import KIND_VIOLATIONS, transactions
 from tests.spark.leaders import LEADER_VIOLATIONS
 from tests.spark.logged import LOG_VIOLATIONS
+from tests.spark.planted import PLANTED_VIOLATIONS
 from tests.spark.serving import SERVICE_VIOLATIONS
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
@@ -333,7 +334,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "without an id": ("A49", "invalid", without_an_id),
 }  # fmt: skip
 VIOLATIONS |= KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS | EXCUSE_VIOLATIONS
-VIOLATIONS |= LOG_VIOLATIONS | CLAIM_VIOLATIONS
+VIOLATIONS |= LOG_VIOLATIONS | CLAIM_VIOLATIONS | PLANTED_VIOLATIONS
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -369,6 +370,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "kinds": tuple(KIND_VIOLATIONS),
     "excuses": tuple(EXCUSE_VIOLATIONS),
     "logs": tuple(LOG_VIOLATIONS),
+    "planted": tuple(PLANTED_VIOLATIONS),
     # The clock that is moved last would explain what comes early later.
     "claims": tuple(
         name for name in CLAIM_VIOLATIONS if name not in {"on one log of three", *HALF_APPLIED}

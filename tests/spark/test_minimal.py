@@ -19,6 +19,7 @@ from spark import job
 from spark.history import open_history
 from spark.job import CHECKS
 from tests.spark.claims import HALF_APPLIED
+from tests.spark.generate import MS
 from tests.spark.kinds import (
     LACKING,
     LACKING_TOGETHER,
@@ -38,6 +39,7 @@ from tests.spark.minimal import (
     write_minimal,
     write_together,
 )
+from tests.spark.planted import SOUND
 from tests.spark.reports import SPARK_MARKS, alarms, report_of
 from tests.spark.serving import never_ended, never_ended_before_a_fault
 
@@ -97,6 +99,18 @@ def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(session, tm
     report = report_of(session, run, tmp_path, only=only)
     assert alarms(report) == {}
     assert {r.verdict for r in report.results if r.check in {"A26", "A56"}} == {"valid"}
+
+
+def test_what_looks_odd_and_is_sound_is_no_anomaly(session, tmp_path):
+    """In process each is asked alone (`tests/unit/chaos/test_minimal`)."""
+
+    def spoil(run, messages):
+        for odd in SOUND.values():
+            odd(run, messages)
+            run.clock += 60_000 * MS
+
+    report = report_of(session, write_minimal(spoil, tmp_path), tmp_path)
+    assert (alarms(report), report.verdict.exit_code) == ({}, 0), report.verdict.reasons
 
 
 def test_nobody_is_accused_of_what_other_brokers_may_have_got(session, tmp_path):

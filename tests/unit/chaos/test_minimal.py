@@ -17,6 +17,7 @@ from mutants.planting import planted
 from tests.spark.kinds import LACKING, every_kind, too_soon_by_the_clock
 from tests.spark.leaders import away_at_most, members_of_several_groups
 from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
+from tests.spark.planted import SOUND
 
 
 def alarms(found):
@@ -58,6 +59,12 @@ def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(tmp_path):
     spoil = partial(too_soon_by_the_clock, moved=False)
     still = check_history(load_history(write_minimal(spoil, tmp_path / "still")))
     assert alarms(still) == {"A26": "invalid", "A56": "invalid"}, "its witness saw nothing"
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_looks_odd_and_is_sound_is_no_anomaly(name, tmp_path):
+    found = check_history(load_history(write_minimal(SOUND[name], tmp_path)))
+    assert (alarms(found), found.exit_code) == ({}, 0), found.reasons
 
 
 @pytest.mark.parametrize("name", LACKING)
