@@ -326,7 +326,9 @@ def _read_delivery_facts(context: Context) -> None:
             F.count(F.when(polled, 1)).alias("polled"),
             F.count(F.when(again, 1)).alias("n_again"),
             F.count(F.when(letter, 1)).alias("n_dlq"),
-            F.count(F.when(F.col("auditor"), 1)).alias("audited"),
+            F.count(F.expr("if(auditor and not coalesce(is_dlq, false), 1, null)")).alias(
+                "audited"
+            ),
             F.count(F.when(F.col("pos") > 0, 1)).alias("behind"),
             F.max("t_recv").alias("t_last"),
             *_empty(*dict.fromkeys((*POLLED, *CALLED))),
@@ -335,12 +337,12 @@ def _read_delivery_facts(context: Context) -> None:
     )
     context.delivery_stats = stats
     pairs = [(row.gname, row.topic) for row in stats if not row.copied]
-    if context.history.rows("drain"):
-        drained = context.table("drain").select("grp", "topic").distinct().collect()
-        names = {row.gname for row in stats}
-        pairs += [(r.grp, r.topic) for r in drained if r.grp + AUDITOR not in names]
+    # Whose dead letters an auditor read is none.
     audited = {row.grp for row in stats if row.audited}
     told = [*_subscribed(context), *_committing(context)]
+    if context.history.rows("drain"):
+        drained = context.table("drain").select("grp", "topic").distinct().collect()
+        told += [(row.grp, row.topic) for row in drained]
     pairs += [pair for pair in told if pair[0] not in audited]
     for name, topic in sorted(pairs):
         context.groups.setdefault(name, set()).add(topic)

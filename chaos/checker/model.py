@@ -209,10 +209,16 @@ class History:
         return [d for d in self.own if not d.get("auditor") and not d.get("is_dlq")]
 
     @cached_property
+    def auditors(self) -> set[str]:
+        """Who read queues as an auditor: not the groups whose dead letters one read."""
+        rows = (row for row in self.deliveries if row.get("auditor"))
+        return {row["grp"] for row in rows if not row.get("is_dlq")}
+
+    @cached_property
     def groups(self) -> dict[str, set[str]]:
         """Consumer groups and the topics whose messages they are owed."""
         found: dict[str, set[str]] = defaultdict(set)
-        auditors = {d["grp"] for d in self.deliveries if d.get("auditor")}
+        auditors = self.auditors
         rows = [d for d in self.deliveries if not d.get("auditor") and not is_copy(d)]
         rows += [d for d in self.drain if d["grp"] not in auditors]
         commits = (a for a in self.acks if a["kind"] == "commit" and a["outcome"] == "ok")

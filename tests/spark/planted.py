@@ -5,7 +5,7 @@ Source: spec/proof.md 3.0.
 """
 
 from tests.spark.generate import MS
-from tests.spark.kinds import Kind, Row, Spoil, of, transactions
+from tests.spark.kinds import Kind, Row, Spoil, failing, of, transactions
 
 
 def said_otherwise(kind: Kind, step: str, outcome: str) -> None:
@@ -48,6 +48,13 @@ def missing_as_decided_both_ways(kind: Kind) -> None:
     kind.run.tables["deliveries"].remove(kind.given[0])
 
 
+def nothing_of_another_topic(kind: Kind) -> None:
+    """A group whose dead letter an auditor read got nothing of the second topic that it read."""
+    other = f"{kind.topic}-more"
+    kind.run.consumes[kind.grp].add(other)
+    kind.send(topic=other)
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -56,6 +63,7 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "missing, its rollback failed": (
         "A55", "invalid", of(transactions, missing_though_only_committed),
     ),
+    "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
 
