@@ -12,7 +12,7 @@ from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.live import IRREVOCABLE
 from spark.context import Context
 from spark.history import array_of
-from spark.result import EVIDENCE_MAX, CheckResult
+from spark.result import EVIDENCE_MAX, UNKNOWN, CheckResult
 
 FAULT_MARGIN_NS: Final = 2_000_000_000
 _EVIDENCE_TYPE: Final = "array<struct<table:string,op_id:bigint,t:bigint>>"
@@ -83,6 +83,17 @@ def tell(context: Context, result: CheckResult, rows: DataFrame, explain: Column
     if result.count:
         result.summary = f"{result.count} times not so: {result.summary}"
         attach(result, found)
+    return result
+
+
+def tell_of_drained(
+    context: Context, result: CheckResult, rows: DataFrame, explain: Column, groups: list[str]
+) -> CheckResult:
+    """Tell of the rows of ``groups``, which read all queues; of others nothing is proved."""
+    result = tell(context, result, rows.filter(F.col("gname").isin(groups)), explain)
+    if not result.count and rows.head(1):
+        result.verdict = UNKNOWN
+        result.summary = f"queues were not drained, and it may not be so: {result.summary}"
     return result
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.contracts import AFTER, BEFORE, NAMED, NONE, SETTLED_NS
 from chaos.catalogue.faults import exceeds
@@ -24,7 +25,7 @@ from spark.checks.service import check_refused
 from spark.checks.transactions import decisions, missed_commits
 from spark.checks.unseen import check_passed
 from spark.context import Context, Fault, load_context
-from spark.facts import made_anew
+from spark.facts import made_anew, read_out
 from spark.history import Part
 from spark.log_entries import LogEntries
 from spark.message_outcomes import load_outcomes
@@ -76,7 +77,9 @@ def _missed(context: Context, check: str) -> DataFrame | None:
     if check == "A1":
         return None if context.absent is None else context.absent.filter("state = 'lost'")
     said = decisions(context, check)
-    return None if isinstance(said, CheckResult) else missed_commits(context, said)
+    if isinstance(said, CheckResult):
+        return None
+    return missed_commits(context, said).filter(F.col("gname").isin(read_out(context)))
 
 
 def _taking(context: Context, contract: Contract) -> list[Fault]:

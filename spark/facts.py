@@ -97,9 +97,12 @@ def came_at() -> Column:
     return F.greatest("t_recv", F.coalesce("t_proc_begin", "t_proc_end", "t_recv"))
 
 
-def all_drained(context: Context) -> bool:
-    """Tell whether every queue was read to its end by every group."""
-    return bool(context.drain_stats) and not any(row.undrained for row in context.drain_stats)
+def read_out(context: Context) -> list[str]:
+    """Return the groups that read all their queues to the end, if all auditors did so, too."""
+    undrained = {row.grp for row in context.drain_stats if row.undrained}
+    if undrained & {row.grp for row in context.delivery_stats if row.audited}:
+        return []
+    return sorted({row.grp for row in context.drain_stats} - undrained)
 
 
 def to_groups() -> Column:

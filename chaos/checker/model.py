@@ -215,6 +215,14 @@ class History:
         return {row["grp"] for row in rows if not row.get("is_dlq")}
 
     @cached_property
+    def read_out(self) -> set[str]:
+        """Groups that read all their queues to the end, if whoever audited did so, too."""
+        undrained = {row["grp"] for row in self.drain if not row["drained"]}
+        if undrained & self.auditors:
+            return set()
+        return {row["grp"] for row in self.drain} - undrained
+
+    @cached_property
     def groups(self) -> dict[str, set[str]]:
         """Consumer groups and the topics whose messages they are owed."""
         found: dict[str, set[str]] = defaultdict(set)
@@ -398,6 +406,20 @@ def result(check: str, found: Sequence[Row], summary: str, **details: object) ->
         evidence=[row | {"key": _key_of(row)} for row in found[:EVIDENCE_MAX]],
         details=details,
     )
+
+
+def result_of_drained(
+    history: History, check: str, found: Sequence[tuple[str, Row]], summary: str, what: str
+) -> Result:
+    """Return the result of a check that found these, each of a group that may read on.
+
+    Proved is only what a group lacks that read all its queues to the end. ``what``: in words, what
+    is said of the others.
+    """
+    proved = [row for group, row in found if group in history.read_out]
+    if found and not proved:
+        return undecided(check, f"{len(found)} {what}, but queues were not drained")
+    return result(check, proved, f"{summary}, {len(proved)} {what}")
 
 
 def _key_of(row: Row) -> str:

@@ -10,7 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import (
+    History,
+    Result,
+    Row,
+    lacking,
+    result,
+    result_of_drained,
+    unchecked,
+    undecided,
+)
 from chaos.checker.redelivery import BROKER_NS, unsettled
 from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE, RECEPTION
 
@@ -174,13 +183,12 @@ def check_missing_letters(history: History) -> Result:
             who = (ack["grp"], ack["msg_key"])
             refused[who] = max(refused.get(who, 0), ack["t_inv"] or 0)
     found = [
-        _told(who, "was refused by {} for the last time and is no dead letter")
+        (who[0], _told(who, "was refused by {} for the last time and is no dead letter"))
         for who, t in sorted(refused.items())
         if who not in letters and given[who] <= t
     ]
-    if found and not (history.drain and all(d["drained"] for d in history.drain)):
-        return undecided("A57", f"{len(found)} are no dead letters, but queues were not drained")
-    return result("A57", found, f"{len(refused)} refused for good, {len(found)} no dead letters")
+    summary = f"{len(refused)} refused for good"
+    return result_of_drained(history, "A57", found, summary, "are no dead letters")
 
 
 def came_at(row: Row) -> int:

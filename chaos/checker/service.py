@@ -8,7 +8,15 @@ no fault ended. Source: spec/proof.md A27, 3.0 (tag filter), 4.1 (probe).
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from chaos.checker.model import VALID, History, Result, Row, result, undecided
+from chaos.checker.model import (
+    VALID,
+    History,
+    Result,
+    Row,
+    result,
+    result_of_drained,
+    undecided,
+)
 from chaos.checker.retries import came_at, unnamed_refusals
 
 
@@ -36,14 +44,13 @@ def check_refused(history: History) -> Result:
                 continue  # it becomes a dead letter, or is one: A28, A57
             refusals[who] = max(refusals.get(who, 0), ack["t_inv"])
     found = [
-        {"msg_key": key, "explain": f"message {key} was refused by {group} and never came again"}
+        (group, {"msg_key": key, "explain": f"message {key} was refused by {group}, for good"})
         for (group, key), t in sorted(refusals.items())
         if last[group, key] <= t and accepted[group, key] <= 0
     ]
-    drained = history.drain and all(d["drained"] for d in history.drain)
-    if found and not drained:  # also a run that was interrupted before it drained
-        return undecided("A27", f"{len(found)} did not come again, but queues were not drained")
-    return result("A27", found, f"{len(refusals)} refused, {len(found)} did not come again")
+    # Also a run that was interrupted before it drained.
+    summary = f"{len(refusals)} refused"
+    return result_of_drained(history, "A27", found, summary, "did not come again")
 
 
 def _accepted(history: History, nacks: Iterable[Row]) -> Counter[tuple[str, int]]:

@@ -56,7 +56,8 @@ def _missed(history: History, check: str) -> Iterable[Missed]:
         return sort_absent(history).lost
     said = decisions(history, check)
     missed = [] if isinstance(said, Result) else missed_commits(history, said)
-    return [(group, where_found(history, send)) for group, send in missed]
+    proved = (one for one in missed if one[0] in history.read_out)
+    return [(group, where_found(history, send)) for group, send in proved]
 
 
 class _Ends:

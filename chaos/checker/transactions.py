@@ -9,7 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from chaos.checker.messages import lies_before, where_found
-from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import (
+    History,
+    Result,
+    Row,
+    lacking,
+    result,
+    result_of_drained,
+    unchecked,
+    undecided,
+)
 
 Said = dict[int, dict[str, list[Row]]]
 """Of each transaction's message its commits and its rollbacks."""
@@ -61,10 +70,9 @@ def check_committed_missing(history: History) -> Result:
     found = []
     for group, send in missed_commits(history, said):
         explain = f"message {send['msg_key']} was committed, and never delivered to {group}"
-        found.append({"msg_key": send["msg_key"], "explain": explain})
-    if found and not (history.drain and all(d["drained"] for d in history.drain)):
-        return undecided("A55", f"{len(found)} did not come, but queues were not drained")
-    return result("A55", found, f"{len(said)} transactions, {len(found)} committed and not given")
+        found.append((group, {"msg_key": send["msg_key"], "explain": explain}))
+    summary = f"{len(said)} transactions"
+    return result_of_drained(history, "A55", found, summary, "committed and not given")
 
 
 def missed_commits(history: History, said: Said) -> Iterator[tuple[str, Row]]:

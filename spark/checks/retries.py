@@ -15,14 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE, RECEPTION
 from spark.context import Context, case_of
-from spark.evidence import message_name, tell, text
+from spark.evidence import message_name, tell, tell_of_drained, text
 from spark.facts import (
     acks_of,
-    all_drained,
     came_at,
     counted_of_run,
     lacking,
     of_run,
+    read_out,
     reconsume_max_of,
     to_groups,
     unchecked,
@@ -31,7 +31,7 @@ from spark.facts import (
     with_unrest,
 )
 from spark.lines import before, by_time
-from spark.result import UNKNOWN, CheckResult
+from spark.result import CheckResult
 
 WHO = ["grp", "msg_key"]
 MARGIN: Final = 3_000_000_000
@@ -181,11 +181,8 @@ def check_missing_letters(context: Context) -> CheckResult:
     explain = text(
         message_name(), " was refused by ", F.col("grp"), " for the last time and is no dead letter"
     )
-    result = tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
-    if result.count and not all_drained(context):
-        result.verdict, result.count = UNKNOWN, 0
-        result.summary = "what was refused for good is no dead letter; queues were not drained"
-    return result
+    rows = rows.withColumns({"key": F.col("msg_key"), "gname": F.col("grp")})
+    return tell_of_drained(context, result, rows, explain, read_out(context))
 
 
 def _silent(context: Context, check: str) -> CheckResult | None:

@@ -12,17 +12,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context, case_of
-from spark.evidence import message_name, tell, text
+from spark.evidence import message_name, tell, tell_of_drained, text
 from spark.facts import (
     came_at,
     of_run,
+    read_out,
     reconsume_max_of,
     to_groups,
     unknown,
     unnamed_refusals,
 )
 from spark.history import few_rows
-from spark.result import UNKNOWN, CheckResult
+from spark.result import CheckResult
 
 
 def check_refused(context: Context) -> CheckResult:
@@ -62,15 +63,9 @@ def check_refused(context: Context) -> CheckResult:
         letters = letters.select(F.col("grp").alias("gname"), "msg_key")
         rows = rows.join(letters, ["gname", "msg_key"], "left_anti")
     explain = text(message_name(), " was refused by ", F.col("gname"), " and never came again")
-    result = tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
-    drain = context.table("drain")
-    drained = context.history.rows("drain") and not drain.filter(
-        "not coalesce(drained, false)"
-    ).head(1)
-    if result.count and not drained:  # also a run that was interrupted before it drained
-        result.verdict, result.count = UNKNOWN, 0
-        result.summary = "what was refused did not come again, but queues were not drained"
-    return result
+    rows = rows.withColumn("key", F.col("msg_key"))
+    # Also a run that was interrupted before it drained.
+    return tell_of_drained(context, result, rows, explain, read_out(context))
 
 
 def check_selection(context: Context) -> CheckResult:

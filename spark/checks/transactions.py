@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context, case_of, group_of
-from spark.evidence import message_name, tell, text
-from spark.facts import all_drained, lacking, of_run, sends_of, unchecked, unknown
+from spark.evidence import message_name, tell, tell_of_drained, text
+from spark.facts import lacking, of_run, read_out, sends_of, unchecked, unknown
 from spark.history import few_rows
-from spark.result import UNKNOWN, CheckResult
+from spark.result import CheckResult
 
 
 def check_rolled_back(context: Context) -> CheckResult:
@@ -48,11 +48,7 @@ def check_committed_missing(context: Context) -> CheckResult:
     rows = missed_commits(context, said).withColumn("key", F.col("msg_key"))
     explain = text(message_name(), " was committed, and never delivered to ", F.col("gname"))
     result = CheckResult(check="A55", summary="what was committed is delivered")
-    result = tell(context, result, rows, explain)
-    if result.count and not all_drained(context):
-        result.verdict, result.count = UNKNOWN, 0
-        result.summary = "what was committed did not come, but queues were not drained"
-    return result
+    return tell_of_drained(context, result, rows, explain, read_out(context))
 
 
 def missed_commits(context: Context, said: DataFrame) -> DataFrame:

@@ -4,8 +4,20 @@ And beside each what looks like it and is sound. Both checkers are asked of all 
 Source: spec/proof.md 3.0.
 """
 
+from collections.abc import Callable
+
 from tests.spark.generate import MS
-from tests.spark.kinds import Kind, Row, Spoil, failing, of, transactions
+from tests.spark.kinds import (
+    Kind,
+    Row,
+    Spoil,
+    failing,
+    kind_of,
+    no_letter,
+    not_given,
+    of,
+    transactions,
+)
 
 
 def said_otherwise(kind: Kind, step: str, outcome: str) -> None:
@@ -55,6 +67,41 @@ def nothing_of_another_topic(kind: Kind) -> None:
     kind.send(topic=other)
 
 
+def not_drained(kind: Kind) -> None:
+    """Another group, of another topic, did not come to the end of its queue."""
+    run, other = kind.run, kind_of(kind.run, "open")
+    other.deliver(other.send())
+    for queue_id, is_drained in ((0, False), (1, True)):
+        end = 1 - queue_id
+        run.add("drain", grp=other.grp, topic=other.topic, queue_id=queue_id, min_off=0,
+                end_off=end, read_to=0, empty_polls=2, drained=is_drained)  # fmt: skip
+
+
+def beside(spoil: Callable[[Kind], None]) -> Callable[[Kind], None]:
+    """Spoil one group, and have another one not drained: it has nothing to do with it."""
+
+    def both(kind: Kind) -> None:
+        spoil(kind)
+        not_drained(kind)
+
+    return both
+
+
+def refused_once(kind: Kind) -> None:
+    kind.run.clock += 10 * MS
+    about = {"msg_key": kind.sent[2].key, "reconsume": 0, "delay_ms": 10, "outcome": "info"}
+    kind.ack("nack", **about)
+
+
+def missing_where_nobody_drained(kind: Kind) -> None:
+    """Nothing tells how far its own group read; others of its topic read all of it."""
+    run, others = kind.run, f"{kind.grp}-others"
+    run.consumes |= {others: run.consumes[kind.grp], kind.grp: set()}
+    for message in (kind.sent[0], kind.sent[2]):
+        run.deliver(message, grp=others, consumer="d0")
+    run.tables["deliveries"].remove(kind.given[0])
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -63,6 +110,10 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "missing, its rollback failed": (
         "A55", "invalid", of(transactions, missing_though_only_committed),
     ),
+    "missing, others not drained": ("A55", "invalid", of(transactions, beside(not_given))),
+    "missing, nobody drained": ("A55", "unknown", of(transactions, missing_where_nobody_drained)),
+    "refused, others not drained": ("A27", "invalid", of(failing, beside(refused_once))),
+    "no letter, others not drained": ("A57", "invalid", of(failing, beside(no_letter))),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
