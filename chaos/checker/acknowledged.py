@@ -14,7 +14,6 @@ from chaos.checker.model import (
     Result,
     Row,
     is_copy,
-    is_reset,
     lacking,
     result,
     unchecked,
@@ -39,7 +38,7 @@ def check_durable(history: History) -> Result:
     if any(empty):
         words = ", ".join(filter(None, empty))
         return undecided("A52", f"needs {words} of durable acknowledgements")
-    reset = {_queue(ack) for ack in history.acks if is_reset(ack)}
+    reset = history.reset_queues
     acknowledged = _Acknowledged(durable)
     found = []
     for row in history.to_groups:

@@ -215,6 +215,11 @@ class History:
         return {row["grp"] for row in rows if not row.get("is_dlq")}
 
     @cached_property
+    def reset_queues(self) -> set[tuple[str, str | None, int | None]]:
+        """Group, topic and queue of the offsets that were, or may have been, set anew."""
+        return {(a["grp"], a["topic"], a["queue_id"]) for a in self.acks if is_reset(a)}
+
+    @cached_property
     def read_out(self) -> set[str]:
         """Groups that read all their queues to the end, if whoever audited did so, too."""
         undrained = {row["grp"] for row in self.drain if not row["drained"]}

@@ -17,7 +17,6 @@ from chaos.checker.model import (
     Result,
     Row,
     is_copy,
-    is_reset,
     lacking,
     result,
     unchecked,
@@ -125,6 +124,10 @@ def _polled(row: Row) -> tuple[int, str, int, int]:
     return row["t_recv"], row.get("consumer") or "", generation, t
 
 
+def _queue(row: Row) -> Queue:
+    return row["grp"], row["topic"], row["queue_id"]
+
+
 def _at(reader: Reader, offset: int) -> str:
     return f"{reader[3]}/{reader[5]}@{offset}"
 
@@ -132,7 +135,8 @@ def _at(reader: Reader, offset: int) -> str:
 def _polls(history: History, check: str) -> dict[Reader, list[Row]] | Result:
     """Return the first deliveries of each stretch of reading, in the order of their polls.
 
-    Or why there are none: the columns that say who polled, and when, are not there.
+    Or why there are none: the columns that say who polled, and when, are not there. Of a queue
+    whose offset was set anew nobody knows where its polls begin.
     """
     firsts: dict[tuple[str, Place], Row] = {}
     for row in history.placed:
@@ -144,13 +148,16 @@ def _polls(history: History, check: str) -> dict[Reader, list[Row]] | Result:
     told = [row for (group, _), row in firsts.items() if group in history.modes]
     if missing := lacking("deliveries", told, *POLLED):
         return undecided(check, f"needs {missing} of the groups that run.json names in modes")
+    polled = {
+        who: row for who, row in firsts.items() if not any(row.get(name) is None for name in POLLED)
+    }
+    if firsts and not polled:
+        return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
     found: dict[Reader, list[Row]] = defaultdict(list)
-    for (group, place), row in firsts.items():
-        if not any(row.get(name) is None for name in POLLED):
+    for (group, place), row in polled.items():
+        if _queue(row) not in history.reset_queues:
             topic, epoch, queue_id, _ = place
             found[group, row["consumer"], row["generation"], topic, epoch, queue_id].append(row)
-    if firsts and not found:
-        return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
     for rows in found.values():
         rows.sort(key=lambda row: (row["t_fetch_inv"], row["queue_offset"]))
     return dict(found)
@@ -170,7 +177,8 @@ def check_shards(history: History) -> Result:
     if any(missing):
         return undecided("A17", f"needs {', '.join(filter(None, missing))}")
     may_differ = history.clock_tolerance_ns
-    found = [*_overlapping(rows, may_differ), *_overtaking(sends, rows, may_differ)]
+    kept = [row for row in rows if _queue(row) not in history.reset_queues]
+    found = [*_overlapping(rows, may_differ), *_overtaking(sends, kept, may_differ)]
     found += _given_past(history, rows)
     return result("A17", found, f"{len(found)} times an orderly group was not served in order")
 
@@ -243,7 +251,7 @@ def _given_past(history: History, rows: Sequence[Row]) -> Iterator[Row]:
         times.sort()
     for begun in calls.values():
         begun.sort()
-    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if is_reset(a)}
+    reset = history.reset_queues
     for grp, topic, queue_id, at, key, t, is_owed in sorted(_refusals(history)):
         times = again.get((grp, key), [])
         came = bisect_right(times, t)

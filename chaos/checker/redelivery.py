@@ -2,8 +2,8 @@
 
 Delivery is at least once, so that a message may come again, but only because something happened: a
 listener refused it; a consumer came, went or died, or the queue changed hands; a broker died, was
-cut off, paused, or lost the lead; a commit failed. A redelivery without any of these is a failure
-of the system: somebody hands out what is done with.
+cut off, paused, or lost the lead; a commit failed; the queue's offset was set back. A redelivery
+without any of these is a failure of the system: somebody hands out what is done with.
 
 Each delivery after the first is laid beside the last one from the same place, else beside the one
 before it. A change of the members explains it
@@ -30,6 +30,7 @@ from chaos.checker.model import (
     Result,
     Row,
     is_copy,
+    is_reset,
     result,
     span_of,
 )
@@ -44,9 +45,9 @@ GIVEN_UP_NS = 2_000_000_000
 """A fetch that begins so long after its consumer gave the queue up is no straggler."""
 DEATHS = frozenset({"crash", "kill"})
 LIFE = frozenset({"start", "stop", "restart", "shutdown", *DEATHS})
-COPY, NACK, CRASH, REBALANCE, BROKER, LEADER, COMMIT = CAUSES = (
+COPY, NACK, CRASH, REBALANCE, BROKER, LEADER, COMMIT, RESET = CAUSES = (
     "copy in the log", "nack", "consumer crash", "rebalance", "broker fault", "leader change",
-    "commit failed",
+    "commit failed", "offset reset",
 )  # fmt: skip
 
 
@@ -157,6 +158,11 @@ class _Causes:
         self._members = [self._loosened(cause) for cause in self._members]
         self._brokers = [self._loosened(cause) for cause in self._brokers]
         self._held = _Held(life)
+        self._resets: dict[tuple[str, str, int], list[tuple[int, int, int]]] = defaultdict(list)
+        for ack in history.acks:
+            if is_reset(ack) and (span := _span_of(ack)) is not None:
+                queue = (ack["grp"], ack["topic"], ack["queue_id"])
+                self._resets[queue].append((*span, ack["value_offset"] or 0))
 
     def _loosened(self, cause: Cause) -> Cause:
         return replace(cause, margin=cause.margin + self._slack, may_differ=self._slack)
@@ -183,15 +189,41 @@ class _Causes:
         for cause in causes:
             if cause.explains(before, again):
                 return cause.name
+        if not is_copy(again) and self._was_reset(before, again):
+            return RESET
         if not self.knows_members and _differ(before, again):
             return REBALANCE
         return ""
+
+    def _was_reset(self, before: Row, again: Row) -> bool:
+        """Tell whether the queue was set back to the message, or before it, between the two.
+
+        What a member had polled before that may come to it afterwards.
+        """
+        queue = (again["grp"], again["topic"], again["queue_id"])
+        fetched, slack = _fetched_at(before), self._slack
+        return any(
+            begin <= again["t_recv"] + slack
+            and fetched <= end + slack
+            and again["queue_offset"] >= low
+            for begin, end, low in self._resets.get(queue, ())
+        )
 
     @staticmethod
     def _may_move(before: Row, again: Row) -> bool:
         """Tell whether the queue may have changed hands between the two."""
         known = before.get("consumer") is not None and before.get("generation") is not None
         return not known or _differ(before, again)
+
+
+def _span_of(ack: Row) -> tuple[int, int] | None:
+    """Return when a statement began and ended, as far as it says; None if it does not."""
+    known = [ack[name] for name in ("t_inv", "t_cmp") if ack[name] is not None]
+    return (min(known), max(known)) if known else None
+
+
+def _fetched_at(row: Row) -> int:
+    return int(row["t_recv"] if row.get("t_fetch_inv") is None else row["t_fetch_inv"])
 
 
 def _differ(before: Row, again: Row) -> bool:
@@ -301,7 +333,7 @@ class _Held:
     def gave_up(self, row: Row) -> bool:
         """Tell whether a delivery was fetched well after its consumer had given the queue up."""
         told = self._told.get((row.get("consumer") or "", row["topic"]), [])
-        t = row["t_recv"] if row.get("t_fetch_inv") is None else row["t_fetch_inv"]
+        t = _fetched_at(row)
         if not told or told[0][0] > t:
             return False
         ends = [*(at for at, _ in told[1:]), 1 << 62]

@@ -18,7 +18,6 @@ from chaos.checker.model import (
     History,
     Result,
     Row,
-    is_reset,
     lacking,
     result,
     unchecked,
@@ -107,7 +106,7 @@ class _Passes:
 
 def _passes(history: History, commits: list[Row]) -> dict[Queue, _Passes]:
     """Return when queues were passed, of those that were neither reset nor made anew."""
-    reset = {(a["grp"], a["topic"], a["queue_id"]) for a in history.acks if is_reset(a)}
+    reset = history.reset_queues
     told: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
     for row in commits:
         queue = (row["grp"], row["topic"], row["queue_id"])

@@ -177,6 +177,14 @@ def _firsts(context: Context) -> DataFrame:
     )
 
 
+def _not_reset(context: Context, rows: DataFrame) -> DataFrame:
+    """Return deliveries without those of queues whose offsets were set anew."""
+    if not acks_of(context, "reset"):
+        return rows
+    queues = resets(context.table("acks")).select(F.col("grp").alias("gname"), "topic", "queue_id")
+    return rows.join(F.broadcast(queues.distinct()), ["gname", "topic", "queue_id"], "left_anti")
+
+
 def _order(context: Context) -> _Order:
     """Return what the runs of polls say, a line for each member in each generation.
 
@@ -195,8 +203,8 @@ def _look(context: Context) -> _Order:
     polled = F.col("t_fetch_inv")
     queue, line = F.xxhash64(*QUEUE), F.xxhash64(*STRETCH)
     runs = find_runs(
-        _firsts(context), line=line, parent=queue, at=F.col("queue_offset"), early=polled,
-        late=polled,
+        _not_reset(context, _firsts(context)), line=line, parent=queue,
+        at=F.col("queue_offset"), early=polled, late=polled,
     )  # fmt: skip
     if runs is None:
         return _Order()
@@ -214,7 +222,7 @@ def _polls(context: Context, known: _Order) -> DataFrame:
     ``last``: when their member polled last in that generation.
     """
     if context.polls is None:
-        rows = _firsts(context)
+        rows = _not_reset(context, _firsts(context))
         if known.skipping is not None:
             rows = rows.filter(F.xxhash64(*QUEUE).isin(sorted(known.skipping)))
         poll = F.min(F.struct("t_recv", *POLLED)).alias("poll")
@@ -244,7 +252,8 @@ def check_shards(context: Context) -> CheckResult:
         return unknown("A17", f"needs {', '.join(filter(None, missing))}")
     rows = context.deliveries.filter(to_groups() & of_run(context))
     rows = rows.filter(F.col("gname").isin(orderly))
-    found = _overlapping(rows, context.history.tolerance).unionByName(_overtaking(context, rows))
+    found = _overlapping(rows, context.history.tolerance)
+    found = found.unionByName(_overtaking(context, _not_reset(context, rows)))
     if any(row.grp in orderly for row in acks_of(context, "nack")):
         found = found.unionByName(_given_past(context, rows, orderly))
     result = CheckResult(check="A17", summary="orderly groups are served in order")

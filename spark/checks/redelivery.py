@@ -3,8 +3,9 @@
 Each delivery of a message to a group after the first is looked at with the one before it and gets
 the first of these causes: another copy in the log (A8); a nack, failed ack or retry; a change of
 the members around the earlier delivery, if the queue could change hands; a fault of a broker, a
-change of leader or a commit that failed, around it. One consumer within one generation gets nothing
-twice because others come and go, and who had given a queue up must not fetch it.
+change of leader or a commit that failed, around it; a reset of its queue's offset before it. One
+consumer within one generation gets nothing twice because others come and go, and who had given a
+queue up must not fetch it.
 
 Causes are rows of small tables that are joined by slots of time: no number of leader changes makes
 the plan longer.
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.history.domains import QUEUES_MAX
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
-from spark.facts import of_run, to_groups
+from spark.facts import acks_of, of_run, resets, to_groups
 from spark.history import few_rows
 from spark.lines import before, by_time
 from spark.message_outcomes import MessageOutcomes
@@ -35,6 +36,7 @@ CAUSES: Final = (
     "broker fault",
     "leader change",
     "commit failed",
+    "offset reset",
 )
 _CRASH, _BROKER, _LEADER = map(CAUSES.index, ("consumer crash", "broker fault", "leader change"))
 UNEXPLAINED: Final = "unexplained"
@@ -228,7 +230,28 @@ def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]
     )
     commits = asked.join(failed, ["gname", "topic", "queue_id"]).filter(near)
     told = told.union(commits.select("line", F.lit(CAUSES.index("commit failed"))))
+    if acks_of(context, "reset"):
+        lines = _reset(context, again)
+        told = told.union(lines.select("line", F.lit(CAUSES.index("offset reset"))))
     return told.groupBy("line").agg(F.min("cause").alias("cause_no"))
+
+
+def _reset(context: Context, again: DataFrame) -> DataFrame:
+    """Return the lines whose queue was set back, to the message or before it, between the two.
+
+    What a member had polled before that may come to it afterwards.
+    """
+    slack = _slack(context)
+    told = resets(context.table("acks")).select(
+        F.col("grp").alias("gname"), "topic", "queue_id",
+        F.least("t_inv", "t_cmp").alias("begin"), F.greatest("t_inv", "t_cmp").alias("end"),
+        F.coalesce("value_offset", F.lit(0)).alias("low"),
+    )  # fmt: skip
+    rows = again.filter("not copied").join(told, ["gname", "topic", "queue_id"])
+    between = (F.col("begin") <= F.col("t_recv") + slack) & (
+        F.col("fetch_before") <= F.col("end") + slack
+    )
+    return rows.filter(between & (F.col("queue_offset") >= F.col("low")))
 
 
 def _stray(again: DataFrame, held: DataFrame | None, *names: str) -> DataFrame:

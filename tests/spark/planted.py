@@ -5,8 +5,9 @@ Source: spec/proof.md 3.0.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-from tests.spark.generate import MS
+from tests.spark.generate import MS, HistoryBuilder, Message
 from tests.spark.kinds import (
     Kind,
     Row,
@@ -102,6 +103,78 @@ def missing_where_nobody_drained(kind: Kind) -> None:
     run.tables["deliveries"].remove(kind.given[0])
 
 
+def read_to_the_end(kind: Kind) -> Kind:
+    """All of a queue is read and committed; then nothing happens for a minute."""
+    for _ in range(8):
+        kind.send(kind="orderly", shard_key="a")
+    for message in kind.sent:
+        given(kind, message)
+    kind.run.clock += 10 * MS
+    kind.ack("commit", queue_id=0, value_offset=8)
+    kind.run.clock += 60_000 * MS
+    return kind
+
+
+def given(kind: Kind, message: Message) -> None:
+    t = kind.run.clock + 10 * MS
+    kind.deliver(message, t_proc_begin=t, t_proc_end=t + MS // 2)
+
+
+def set_back(run: HistoryBuilder, to: int, outcome: str = "ok", **place: Any) -> Kind:
+    """A queue is set back, and what lies there comes again."""
+    kind = read_to_the_end(kind_of(run, "reset", "orderly"))
+    kind.ack("reset", **({"queue_id": 0, "value_offset": to, "outcome": outcome} | place))
+    run.clock += 10 * MS
+    return kind
+
+
+def came_again(run: HistoryBuilder, messages: list[Message]) -> None:
+    kind = set_back(run, to=2)
+    for message in kind.sent[2:]:
+        given(kind, message)
+
+
+def came_from_before(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It lies before the offset to which its queue was set back."""
+    kind = set_back(run, to=6)
+    for at in (5, 6, 7):
+        given(kind, kind.sent[at])
+
+
+def came_though_it_failed(run: HistoryBuilder, messages: list[Message]) -> None:
+    given((kind := set_back(run, to=6, outcome="fail")), kind.sent[7])
+
+
+def came_though_another_was_reset(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Another queue was set back, and the queue of another group."""
+    kind = set_back(run, to=0, queue_id=1)
+    kind.ack("reset", grp="elsewhere", queue_id=0, value_offset=0)
+    given(kind, kind.sent[7])
+
+
+def came_twice_more(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It came again since its queue was set back, and once more a minute later."""
+    kind = set_back(run, to=7)
+    given(kind, kind.sent[7])
+    run.clock += 60_000 * MS
+    given(kind, kind.sent[7])
+
+
+def set_forth_and_back(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A queue is set forth, and back to where it was: one member polls it, then another one."""
+    kind = kind_of(run, "reset", "orderly")
+    for _ in range(8):
+        kind.send(kind="orderly", shard_key="a")
+    for begin, end, member in ((0, 3, "c0"), (6, 8, "c0"), (3, 4, "c0"), (4, 8, "c1")):
+        kind.ack("reset", queue_id=0, value_offset=begin)
+        run.clock += 10 * MS
+        for message in kind.sent[begin:end]:
+            t = run.clock + 10 * MS
+            about = {"t_proc_begin": t, "t_proc_end": t + MS // 2, "consumer": member}
+            kind.deliver(message, generation=int(member[1:]) + 1, **about)
+        run.clock += 10 * MS
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -114,11 +187,17 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "missing, nobody drained": ("A55", "unknown", of(transactions, missing_where_nobody_drained)),
     "refused, others not drained": ("A27", "invalid", of(failing, beside(refused_once))),
     "no letter, others not drained": ("A57", "invalid", of(failing, beside(no_letter))),
+    "again from before a reset": ("A9", "invalid", came_from_before),
+    "again, its reset failed": ("A9", "invalid", came_though_it_failed),
+    "again, another was reset": ("A9", "invalid", came_though_another_was_reset),
+    "again twice after a reset": ("A9", "invalid", came_twice_more),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
 
 SOUND: dict[str, Spoil] = {
+    "again after a reset": came_again,
+    "set forth and back": set_forth_and_back,
     "decided both ways": of(transactions, decided_both_ways),
     "decided both ways, and missing": of(transactions, missing_as_decided_both_ways),
 }
