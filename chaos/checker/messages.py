@@ -10,6 +10,7 @@ from typing import Final
 from chaos.checker.effects import find_gap
 from chaos.checker.model import UNKNOWN, VALID, History, Holder, Result, Row, result, undecided
 from chaos.checker.sends import WAITS
+from chaos.checker.skipped import IN_DOUBT, SKIPPED, Skips
 from chaos.history.outcome import CODES
 from chaos.history.payload import split_key
 
@@ -64,19 +65,21 @@ def _sorted_loss(history: History) -> Result:
     for group, send in absent.lost:
         queue = (group, send["topic"], send["queue_id"])
         lost.append(_lost_row(history, send, copies, (group, highest[queue])))
-    removed, late = absent.removed, absent.late
+    removed, late, skipped = absent.removed, absent.late, absent.skipped
     details = {
         "most_of_a_group": max(Counter(row["grp"] for row in lost).values(), default=0),
         "undrained": absent.undrained,
         "removed_by_retention": removed,
         "not_owed_by_a_late_group": late,
+        "skipped_by_a_reset": skipped,
     }
     if not lost and absent.undrained:
         why = f"{absent.undrained} undelivered messages in undrained queues, or not due by far"
         return undecided("A1", why, **details)
     split = Counter(f"{row['where']} ({row['kind']})" for row in lost)
     summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or (
-        f"none lost; {removed} removed by retention, {late} not owed by a group that began later"
+        f"none lost; {removed} removed by retention, {late} not owed by a group that began later, "
+        f"{skipped} skipped by a reset"
     )
     return _unless_gaps(history, result("A1", lost, summary, **details))
 
@@ -90,14 +93,15 @@ class Absent:
     undrained: int
     removed: int
     late: int
+    skipped: int
 
 
 def sort_absent(history: History) -> Absent:
     """Return what is lost of what groups did not get, and how much of it is not, and why."""
     drain = drains_of(history)
     lost: list[tuple[str, Row]] = []
-    begins = _log_begins(history)
-    undrained = removed = late = 0
+    begins, skips = _log_begins(history), Skips(history)
+    undrained = removed = late = skipped = 0
     for group, absent_send in _absent(history):
         send = where_found(history, absent_send)
         queue = (group, send["topic"], send["queue_id"])
@@ -106,11 +110,13 @@ def sort_absent(history: History) -> Absent:
             removed += 1
         elif facts is not None and lies_before(send, facts["min_off"]):
             late += 1
-        elif not _is_drained(history, queue, facts) or _is_to_come(history, send):
+        elif (said := skips.of(group, send)) == SKIPPED:
+            skipped += 1
+        elif said == IN_DOUBT or _is_open(history, queue, facts, send):
             undrained += 1
         else:
             lost.append((group, send))
-    return Absent(lost=lost, undrained=undrained, removed=removed, late=late)
+    return Absent(lost=lost, undrained=undrained, removed=removed, late=late, skipped=skipped)
 
 
 def drains_of(history: History) -> dict[Queue, Row]:
@@ -151,6 +157,11 @@ def where_found(history: History, send: Row) -> Row:
         return send
     _, queue_id, offset = seen
     return send | {"queue_id": queue_id, "queue_offset": offset}
+
+
+def _is_open(history: History, queue: Queue, facts: Row | None, send: Row) -> bool:
+    """Tell whether a group may get a message yet."""
+    return not _is_drained(history, queue, facts) or _is_to_come(history, send)
 
 
 def _is_drained(history: History, queue: Queue, facts: Row | None) -> bool:

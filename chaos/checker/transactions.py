@@ -19,6 +19,7 @@ from chaos.checker.model import (
     unchecked,
     undecided,
 )
+from chaos.checker.skipped import OWED, Skips
 
 Said = dict[int, dict[str, list[Row]]]
 """Of each transaction's message its commits and its rollbacks."""
@@ -77,6 +78,7 @@ def check_committed_missing(history: History) -> Result:
 
 def missed_commits(history: History, said: Said) -> Iterator[tuple[str, Row]]:
     """Yield the groups that did not get what was committed, each with its send."""
+    skips = Skips(history)
     for key, words in sorted(said.items()):
         send = next(iter(history.by_key.get(key, [])), None)
         sure = any(row["outcome"] == "ok" for row in words["commit"]) and not words["rollback"]
@@ -84,13 +86,14 @@ def missed_commits(history: History, said: Said) -> Iterator[tuple[str, Row]]:
             continue
         for group, topics in sorted(history.groups.items()):
             owed = send["topic"] in topics and history.is_subscribed(group, send)
-            if owed and (group, key) not in history.got and not _came_late(history, group, send):
-                yield group, send
+            if owed and (group, key) not in history.got:
+                place = where_found(history, send)
+                if not _came_late(history, group, place) and skips.of(group, place) == OWED:
+                    yield group, send
 
 
-def _came_late(history: History, group: str, send: Row) -> bool:
-    """Tell whether a group began behind the place at which the message was found."""
-    place = where_found(history, send)
+def _came_late(history: History, group: str, place: Row) -> bool:
+    """Tell whether a group began behind the place at which a message was found."""
     queue = (group, place["topic"], place["queue_id"])
     begins = [d for d in history.drain if (d["grp"], d["topic"], d["queue_id"]) == queue]
     lows = [row["min_off"] for row in begins if row["min_off"] is not None]

@@ -18,6 +18,7 @@ from spark.history import few_rows
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, UNKNOWN, VALID, CheckResult
+from spark.skipped import OWED, SKIPPED, with_skips
 
 WHERE_NOT_CHECKED = "not checked"
 DRAINED = 60_000_000_000
@@ -66,11 +67,13 @@ def _judge(
     undrained = sum(n for (state, _), n in counts.items() if state == "undrained")
     removed = sum(n for (state, _), n in counts.items() if state == "removed")
     late = sum(n for (state, _), n in counts.items() if state == "late")
+    skipped = sum(n for (state, _), n in counts.items() if state == "skipped")
     result.details = {
         "most_of_a_group": _most_of_a_group(absent) if result.count else 0,
         "undrained": undrained,
         "removed_by_retention": removed,
         "not_owed_by_a_late_group": late,
+        "skipped_by_a_reset": skipped,
     }
     if result.count:
         _explain(context, entries, absent.filter("state = 'lost'"), result)
@@ -85,7 +88,7 @@ def _judge(
     else:
         result.summary = (
             f"none ({removed} were removed by retention before the audit, {late} are not owed by "
-            "a group that began later)"
+            f"a group that began later, {skipped} were skipped by a reset)"
         )
 
 
@@ -135,9 +138,9 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     # Of a message whose queue nobody knows, all queues of its topic have to be drained.
     known = F.when(F.col("queue_id").isNotNull(), F.col("drained")).otherwise(F.col("whole"))
     drained = F.coalesce(known, F.lit(col=False)) & ~_is_to_come(context)
+    absent = with_skips(context, absent.withColumn("gname", group_of("gname")))
     return (
-        absent.withColumn("gname", group_of("gname"))
-        .join(drain, on_queue, "left")
+        absent.join(drain, on_queue, "left")
         .join(highest, on_queue, "left")
         .join(F.broadcast(begins), ["topic", "queue_id"], "left")
         .join(F.broadcast(whole), ["gname", "topic"], "left")
@@ -147,7 +150,8 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
             "state",
             F.when(removed, "removed")
             .when(late, "late")
-            .when(drained, "lost")
+            .when(F.col("skip") == SKIPPED, "skipped")
+            .when(drained & (F.col("skip") == OWED), "lost")
             .otherwise("undrained"),
         )
     )

@@ -12,6 +12,7 @@ from spark.evidence import message_name, tell, tell_of_drained, text
 from spark.facts import lacking, of_run, read_out, sends_of, unchecked, unknown
 from spark.history import few_rows
 from spark.result import CheckResult
+from spark.skipped import OWED, with_skips
 
 
 def check_rolled_back(context: Context) -> CheckResult:
@@ -72,7 +73,7 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
     begins = begins.agg(F.min("min_off").alias("min_off"))
     # A dead letter was delivered, too; where only auditors read, they are who is owed.
     got = context.deliveries.filter(F.col("own") & of_run(context)).select("gname", "msg_key")
-    return (
+    missed = (
         said.filter("sure > 0 and rollbacks = 0")
         .join(sends, "msg_key")
         .join(F.broadcast(table), "topic")
@@ -85,6 +86,7 @@ def missed_commits(context: Context, said: DataFrame) -> DataFrame:
         # Whoever began behind its place is not owed it.
         .filter("not coalesce(queue_offset < min_off, false)")
     )
+    return with_skips(context, missed).filter(F.col("skip") == OWED)
 
 
 def _places(context: Context) -> DataFrame:

@@ -175,6 +175,62 @@ def set_forth_and_back(run: HistoryBuilder, messages: list[Message]) -> None:
         run.clock += 10 * MS
 
 
+def set_forth(run: HistoryBuilder, *then: tuple[int, int], outcome: str = "ok") -> Kind:
+    """The first three of eight come, then the queue is set forth to the seventh.
+
+    ``then``: to where it is set next, and how many come from there.
+    """
+    kind = kind_of(run, "reset")
+    for _ in range(8):
+        kind.send()
+    for message in kind.sent[:3]:
+        kind.deliver(message)
+    for begin, count in ((6, 2), *then):
+        kind.ack("reset", queue_id=0, value_offset=begin, outcome=outcome)
+        run.clock += 10 * MS
+        for message in kind.sent[begin : begin + count]:
+            kind.deliver(message)
+        run.clock += 10 * MS
+    return kind
+
+
+def missing_since_it_was_set_back(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Its queue was set forth behind the sixth, and back before it: then it is owed."""
+    set_forth(run, (4, 1), (6, 2))
+
+
+def missing_though_set_back_later(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It had been passed over when its queue was set back behind it."""
+    kind = read_to_the_end(kind_of(run, "reset"))
+    run.tables["deliveries"].remove(kind.given[2])
+    kind.ack("reset", queue_id=0, value_offset=5)
+    run.clock += 10 * MS
+    for message in kind.sent[5:]:
+        given(kind, message)
+
+
+def missing_though_not_set_forth(run: HistoryBuilder, messages: list[Message]) -> None:
+    """The reset that would have skipped three messages failed."""
+    set_forth(run, outcome="fail")
+
+
+def missing_if_not_set_forth(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Nobody knows whether the reset was done that would have skipped three messages."""
+    set_forth(run, outcome="info")
+
+
+def skipped_though_committed(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A committed transaction's message, which an auditor read, was skipped by a reset."""
+    kind = transactions(run)
+    rows = run.tables["deliveries"]
+    reader = kind_of(run, "skipping")
+    run.consumes[reader.grp] = {kind.topic}
+    reader.ack("reset", topic=kind.topic, queue_id=0, value_offset=1)
+    run.clock += 10 * MS
+    run.deliver(kind.sent[2], grp=reader.grp, consumer="d0")
+    assert rows[-1]["queue_offset"] == 1
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -191,6 +247,10 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "again, its reset failed": ("A9", "invalid", came_though_it_failed),
     "again, another was reset": ("A9", "invalid", came_though_another_was_reset),
     "again twice after a reset": ("A9", "invalid", came_twice_more),
+    "missing since it was set back": ("A1", "invalid", missing_since_it_was_set_back),
+    "missing, set back later": ("A1", "invalid", missing_though_set_back_later),
+    "missing, not set forth": ("A1", "invalid", missing_though_not_set_forth),
+    "missing, if not set forth": ("A1", "unknown", missing_if_not_set_forth),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
@@ -198,6 +258,8 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
 SOUND: dict[str, Spoil] = {
     "again after a reset": came_again,
     "set forth and back": set_forth_and_back,
+    "set forth": lambda run, _: set_forth(run) and None,
+    "skipped though committed": skipped_though_committed,
     "decided both ways": of(transactions, decided_both_ways),
     "decided both ways, and missing": of(transactions, missing_as_decided_both_ways),
 }
