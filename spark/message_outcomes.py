@@ -26,7 +26,7 @@ class MessageOutcomes:
     totals: dict[str, int]
     """Beside the counts of sends and deliveries: messages that were ``unlike`` for two observers
     of places, ``unlogged`` though they were seen at a place, ``astray`` from the index that was
-    told, and ``early``, delivered before their send."""
+    told, ``early``, delivered before their send, and ``shared``, sent to several topics."""
 
 
 FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "under_replicated")
@@ -37,6 +37,7 @@ _AGREEMENT = {
     "unlogged": "n_log = 0 and sight_min is not null",
     "astray": "step_min <> step_max or (n_log = 0 and step_min is not null)",
     "early": "got < begun",
+    "shared": "home_min <> home_max",
 }
 _COUNTED = ("n_send", "n_ok", "n_fail", "n_any", "n_del", "n_log", "n_apart", "attempts")
 
@@ -119,6 +120,7 @@ def _send_rows(context: Context) -> DataFrame:
             F.xxhash64(F.coalesce("raft_group", F.lit(0)), "raft_index"),
         ).alias("step"),
         F.col("t_inv").alias("begun"),
+        F.xxhash64("topic").alias("home"),
     )
 
 
@@ -229,6 +231,8 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
         F.min("step").alias("step_min"),
         F.max("step").alias("step_max"),
         F.min("begun").alias("begun"),
+        F.min("home").alias("home_min"),
+        F.max("home").alias("home_max"),
         F.min("got").alias("got"),
         F.coalesce(F.bit_or("held"), F.lit(0).cast("long")).alias("held"),
         *([F.max("is_cut").alias("is_cut")] if "is_cut" in rows.columns else []),

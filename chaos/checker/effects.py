@@ -101,9 +101,14 @@ def _lifted(history: History, fault: Row) -> list[int]:
 
 
 def check_minimum_evidence(history: History) -> Result:
-    """A45: each phase with sends has acknowledged ones; the record has no gap and one clock."""
+    """A45: each phase with sends has acknowledged ones; the record has no gap and one clock.
+
+    And each key is of one message: of those that were sent to several topics nobody knows which.
+    """
     complaints = [f"no {name}" for name in ("sends", "deliveries") if not getattr(history, name)]
     complaints += [line for line in (find_gap(history), find_jump(history)) if line]
+    if shared := count_shared(history):
+        complaints.append(f"{shared} keys are of messages of several topics")
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for send in history.sends:
         seen[str(send.get("phase"))][send["outcome"]] += 1
@@ -115,6 +120,12 @@ def check_minimum_evidence(history: History) -> Result:
     if complaints:
         return undecided("A45", "; ".join(complaints))
     return Result(check="A45", verdict=VALID, severity=INFO, summary=f"{len(seen)} phases")
+
+
+def count_shared(history: History) -> int:
+    """Return how many keys were sent to several topics: what came of one hides what did not."""
+    again = (sends for sends in history.by_key.values() if len(sends) > 1)
+    return sum(len({send["topic"] for send in sends}) > 1 for sends in again)
 
 
 def find_gap(history: History) -> str:

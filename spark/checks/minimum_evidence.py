@@ -41,6 +41,8 @@ def check_minimum_evidence(
     jump = find_jump(context, outcomes)
     if jump:
         complaints.append(jump)
+    if shared := _count_shared(context, outcomes):
+        complaints.append(f"{shared} keys are of messages of several topics")
     seen: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in context.send_stats:
         slot = seen[row.kind or "plain", row.phase or "all"]
@@ -94,6 +96,18 @@ def find_jump(context: Context, outcomes: MessageOutcomes | None = None) -> str:
         if number
     ]
     return f"the clock jumped: {', '.join(found)}" if found else ""
+
+
+def _count_shared(context: Context, outcomes: MessageOutcomes | None) -> int:
+    """Return how many keys were sent to several topics: what came of one hides what did not."""
+    if outcomes is not None:
+        return outcomes.totals["shared"]
+    if len(context.topics) < 2:
+        return 0
+    keys = context.sends.groupBy("msg_key").agg(
+        F.min("topic").alias("a"), F.max("topic").alias("b")
+    )
+    return int(keys.filter("a <> b").count())
 
 
 def _may_be_early(context: Context, outcomes: MessageOutcomes) -> bool:

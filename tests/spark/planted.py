@@ -231,6 +231,15 @@ def skipped_though_committed(run: HistoryBuilder, messages: list[Message]) -> No
     assert rows[-1]["queue_offset"] == 1
 
 
+def two_topics_with_one_key(run: HistoryBuilder, messages: list[Message]) -> None:
+    """What came of one topic would hide that the message of another never did: of one key."""
+    kind = kind_of(run, "twin")
+    other = f"{kind.topic}-more"
+    run.consumes[kind.grp].add(other)
+    kind.deliver(kind.send())
+    kind.send(topic=other, msg_key=kind.sent[0].key, outcome="info", tries=["info"])
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -251,6 +260,7 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "missing, set back later": ("A1", "invalid", missing_though_set_back_later),
     "missing, not set forth": ("A1", "invalid", missing_though_not_set_forth),
     "missing, if not set forth": ("A1", "unknown", missing_if_not_set_forth),
+    "two topics with one key": ("A45", "unknown", two_topics_with_one_key),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
