@@ -66,14 +66,23 @@ def _late(history: History, passes: "dict[Queue, _Passes]") -> Iterator[tuple[Qu
         if row["msg_key"] is not None:
             who = (row["grp"], row["msg_key"])
             first[who] = min(first.get(who, row["t_recv"]), row["t_recv"])
+    waited = {(s["msg_key"], s["topic"]): s for s in history.ok_sends if _has_no_place(s)}
     for row in _taken(history):
         queue = (row["grp"], row["topic"], row["queue_id"])
         send = history.ok_places.get(history.place(row) or ("", 0, 0, 0))
-        if queue not in passes or send is None or send["msg_key"] != row["msg_key"]:
+        if send is None or send["msg_key"] != row["msg_key"]:
+            found = waited.get((row["msg_key"], row["topic"]))
+            send = found and found | {name: row[name] for name in ("queue_id", "queue_offset")}
+        if queue not in passes or send is None:
             continue
         at = passes[queue].passed(row["queue_offset"])
         if at is not None and first[row["grp"], row["msg_key"]] > at and send["kind"] != "txn":
             yield queue, send
+
+
+def _has_no_place(send: Row) -> bool:
+    """Tell whether a message waited: it lies where it is found."""
+    return send.get("kind") == "delay" and send["queue_offset"] is None
 
 
 def _never(history: History, passes: "dict[Queue, _Passes]") -> Iterator[tuple[Queue, Row]]:

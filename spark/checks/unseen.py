@@ -24,6 +24,7 @@ from spark.facts import (
     of_run,
     on_topics,
     resets,
+    sends_of,
     small,
     to_groups,
     unchecked,
@@ -133,9 +134,15 @@ def _late(context: Context, steps: DataFrame) -> DataFrame | None:
         .agg(F.min("t_recv").alias("first"))
     )
     place = ["msg_key", "topic", "queue_id", "queue_offset"]
-    sent = context.sends.filter("outcome = 'ok' and kind <=> 'txn' = false").select(*place)
-    rows = suspects.join(first, who).filter("first > t")
-    return small(rows, number).join(sent, place).select(*QUEUE, "queue_offset", "msg_key")
+    sends = context.sends.filter("outcome = 'ok'")
+    sent = sends.filter("kind <=> 'txn' = false").select(*place)
+    rows = small(suspects.join(first, who).filter("first > t"), number)
+    found = rows.join(sent, place)
+    if sends_of(context, "delay", ok=True):
+        # What waited lies where it is found.
+        waited = sends.filter("kind = 'delay' and queue_offset is null").select(*place[:2])
+        found = found.unionByName(rows.join(waited, place[:2]))
+    return found.select(*QUEUE, "queue_offset", "msg_key")
 
 
 def _doubtful(taken: DataFrame, steps: DataFrame) -> DataFrame:

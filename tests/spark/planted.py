@@ -18,6 +18,7 @@ from tests.spark.kinds import (
     not_given,
     of,
     transactions,
+    waiting,
 )
 
 
@@ -240,6 +241,12 @@ def two_topics_with_one_key(run: HistoryBuilder, messages: list[Message]) -> Non
     kind.send(topic=other, msg_key=kind.sent[0].key, outcome="info", tries=["info"])
 
 
+def delayed_and_passed(kind: Kind) -> None:
+    """The offset behind the last delayed message is committed before the message has come."""
+    t = kind.given[-1]["t_recv"] - MS // 2
+    kind.ack("commit", queue_id=0, value_offset=4, t_inv=t, t_cmp=t)
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -261,6 +268,7 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "missing, not set forth": ("A1", "invalid", missing_though_not_set_forth),
     "missing, if not set forth": ("A1", "unknown", missing_if_not_set_forth),
     "two topics with one key": ("A45", "unknown", two_topics_with_one_key),
+    "delayed and passed": ("A2", "invalid", of(waiting, delayed_and_passed)),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
