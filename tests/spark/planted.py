@@ -17,6 +17,7 @@ from tests.spark.kinds import (
     no_letter,
     not_given,
     of,
+    reading,
     transactions,
     waiting,
 )
@@ -247,6 +248,18 @@ def delayed_and_passed(kind: Kind) -> None:
     kind.ack("commit", queue_id=0, value_offset=4, t_inv=t, t_cmp=t)
 
 
+def hole_and_an_open_queue(kind: Kind) -> None:
+    """An auditor found nothing at one place, and did not come to the end of another queue.
+
+    Of the first queue it says twice that it read all.
+    """
+    kind.run.tables["deliveries"].remove(kind.audited[2])
+    for queue_id, read_to in ((0, 7), (0, 8), (1, 0)):
+        end = 8 - 8 * queue_id
+        kind.run.add("drain", grp="auditor", topic=kind.topic, queue_id=queue_id, min_off=0,
+                     end_off=end, read_to=read_to, drained=not queue_id)  # fmt: skip
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -269,6 +282,7 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "missing, if not set forth": ("A1", "unknown", missing_if_not_set_forth),
     "two topics with one key": ("A45", "unknown", two_topics_with_one_key),
     "delayed and passed": ("A2", "invalid", of(waiting, delayed_and_passed)),
+    "hole, and an open queue": ("A16", "invalid", of(reading, hole_and_an_open_queue)),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
