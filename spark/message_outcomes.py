@@ -29,7 +29,10 @@ class MessageOutcomes:
     told, ``early``, delivered before their send, and ``shared``, sent to several topics."""
 
 
-FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "under_replicated")
+FLAGS = (
+    "lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "under_replicated",
+    "dirty",
+)  # fmt: skip
 
 
 _AGREEMENT = {
@@ -271,6 +274,8 @@ def _flag(context: Context, folded: DataFrame, too_few: Column) -> DataFrame:
         & (F.col("n_send") > 0)
         & (F.col("n_any") + F.col("n_log") + F.col("n_apart") > 0),
         "under_replicated": ok & alive & (F.col("n_any") > 0) & too_few,
+        # Read though nobody knows its outcome: whether it is committed counts where a majority is.
+        "dirty": (F.col("n_send") > F.col("n_fail")) & ~ok & (F.col("n_any") > 0) & too_few,
         "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
         "redelivered": F.col("n_del") > seen_count,
     }

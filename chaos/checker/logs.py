@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from chaos.catalogue.checks import CHECKS
+from chaos.catalogue.contracts import QUORUM
 from chaos.checker.events import find_cut_commits
+from chaos.checker.messages import refused
 from chaos.checker.model import NOT_CHECKED, History, Holder, Replica, Result, Row, result
 from chaos.checker.sends import WAITS
 
@@ -250,7 +252,7 @@ def _told_elsewhere(history: History) -> list[Row]:
 
 
 def _under_replicated(history: History, told: set[int]) -> list[Row]:
-    """Return acknowledged messages that somebody read and too few logs hold.
+    """Return messages that somebody read and too few logs hold (`_promised_sends`).
 
     What nobody read is for A1 to name; ``told``: already named. Nothing is said of what lies where
     a log of its group has lost its beginning to retention, or where logs hold no keys of ours.
@@ -270,7 +272,7 @@ def _under_replicated(history: History, told: set[int]) -> list[Row]:
                 held[row.topic, row.queue_id, row.queue_offset].add((one, row.entry_index))
     read = {row["msg_key"] for row in history.own}
     found: dict[int, Row] = {}
-    for send in history.ok_sends if has_keys else ():
+    for send in _promised_sends(history) if has_keys else ():
         key = send["msg_key"]
         place = (send["topic"], send["queue_id"], send["queue_offset"])
         there = held.get(key, set()) | held.get(place, set())
@@ -281,12 +283,30 @@ def _under_replicated(history: History, told: set[int]) -> list[Row]:
         )
         if is_owed and not history.is_held(holders) and not is_cut:
             nodes = ", ".join(sorted(node for _, node in holders)) or "no replica"
+            how = "was acknowledged" if send["outcome"] == "ok" else "may have been stored"
             explain = (
-                f"message {key} was acknowledged (op {send['op_id']}) and delivered, but lies on "
+                f"message {key} {how} (op {send['op_id']}) and was delivered, but lies on "
                 f"{nodes}: on fewer than {_promised(history, holders)}"
             )
             found[key] = {"msg_key": key, "op_id": send["op_id"], "explain": explain}
     return list(found.values())
+
+
+def _promised_sends(history: History) -> Iterator[Row]:
+    """Yield the sends whose messages have to lie on so many logs: what was acknowledged.
+
+    And, where a majority holds whatever anybody can read, what was read though nobody knows the
+    outcome of any of its sends: with the place where it was found.
+    """
+    yield from history.ok_sends
+    if history.contract.get("durability") != QUORUM:
+        return
+    for key, sends in history.by_key.items():
+        first = sends[0]
+        is_open = not any(one["outcome"] == "ok" for one in sends) and not all(map(refused, sends))
+        seen = history.first_found.get((key, first["topic"])) if is_open else None
+        if seen is not None and first["topic"] not in history.anew:
+            yield first | {"queue_id": seen[1], "queue_offset": seen[2], "raft_index": None}
 
 
 def _may_be_cut(history: History, begins: Mapping[str, int], send: Row) -> bool:

@@ -7,7 +7,7 @@ Source: spec/proof.md 3.0.
 from collections.abc import Callable
 from typing import Any
 
-from tests.spark.generate import MS, HistoryBuilder, Message
+from tests.spark.generate import MS, Entry, HistoryBuilder, Message
 from tests.spark.kinds import (
     Kind,
     Row,
@@ -260,6 +260,30 @@ def hole_and_an_open_queue(kind: Kind) -> None:
                      end_off=end, read_to=read_to, drained=not queue_id)  # fmt: skip
 
 
+def read_and_gone(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A message of which nobody knows the outcome was read, and no log holds it."""
+    run.deliver(run.send(outcome="info", tries=["info"]))
+
+
+def read_from_one_log(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It lies in the end of one log, where nothing is committed."""
+    message = run.send(outcome="info", tries=["info"])
+    run.deliver(message)
+    log = run.logs["n0"]
+    run.commits["n0"] = log[-1].index
+    log.append(Entry(message.index, 1, message.queue_id, message.queue_offset, message.body))
+
+
+def read_by_a_promise_of_one(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A master shows what it alone has."""
+    run.run["contract"]["durability"] = "master"
+    read_and_gone(run, messages)
+
+
+def read_and_stored(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.deliver(run.send(outcome="info", tries=["info"], stored=True))
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -283,6 +307,8 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "two topics with one key": ("A45", "unknown", two_topics_with_one_key),
     "delayed and passed": ("A2", "invalid", of(waiting, delayed_and_passed)),
     "hole, and an open queue": ("A16", "invalid", of(reading, hole_and_an_open_queue)),
+    "read and gone": ("A35", "invalid", read_and_gone),
+    "read from one log": ("A35", "invalid", read_from_one_log),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
@@ -290,9 +316,12 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
 SOUND: dict[str, Spoil] = {
     "again after a reset": came_again,
     "set forth and back": set_forth_and_back,
+    "read and stored": read_and_stored,
     "set forth": lambda run, _: set_forth(run) and None,
     "skipped though committed": skipped_though_committed,
     "decided both ways": of(transactions, decided_both_ways),
     "decided both ways, and missing": of(transactions, missing_as_decided_both_ways),
 }
-"""What looks odd and is all right."""
+"""What looks odd and is all right, all in one history."""
+SOUND_ALONE: dict[str, Spoil] = {"read by a promise of one": read_by_a_promise_of_one}
+"""The same of what says something of all of a history."""
