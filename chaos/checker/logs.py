@@ -4,15 +4,25 @@ Source: spec/proof.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.contracts import QUORUM
+from chaos.catalogue.faults import forgets
 from chaos.checker.events import find_cut_commits
 from chaos.checker.messages import refused
-from chaos.checker.model import NOT_CHECKED, History, Holder, Replica, Result, Row, result
+from chaos.checker.model import (
+    NEVER,
+    NOT_CHECKED,
+    History,
+    Holder,
+    Replica,
+    Result,
+    Row,
+    result,
+)
 from chaos.checker.sends import WAITS
 
 Content = tuple[int, int]
@@ -21,6 +31,7 @@ Index = tuple[str, int]
 """Raft group and index."""
 Entry = tuple[str, int, int]
 """Raft group, index, term."""
+BEHIND = "it lies behind an entry of a later term"
 NAMED_MAX = 1_000
 """So many committed indexes that no log has are named; the others are counted."""
 
@@ -28,7 +39,8 @@ NAMED_MAX = 1_000
 def check_log_matching(history: History) -> Result:
     """A34: entries of equal index and term have equal content, committed or not, and are whole.
 
-    Damage beyond what is committed is a torn tail; damage by a fault of the node's disk is excused.
+    And terms rise along each log. Damage beyond what is committed is a torn tail; damage by a fault
+    of the node's disk is excused.
     """
     if not history.replicas:
         return _not_checked("A34")
@@ -43,11 +55,51 @@ def check_log_matching(history: History) -> Result:
             words.append(f"committed and damaged on {', '.join(damaged[entry])}")
         explain = f"index {entry[1]} term {entry[2]}: {'; '.join(words)}"
         found.append({"index": entry[1], "term": entry[2], "explain": explain})
+    found += _falling_terms(history, contents)
     sizes = {replica.node: len(replica.rows) for replica in history.replicas}
     summary = f"{len(contents)} (index, term) pairs compared"
     if found:
         summary += f", {len(found)} differ or are damaged"
     return result("A34", found, summary, entries=sizes)
+
+
+def _falling_terms(history: History, contents: Mapping[Entry, Collection[int]]) -> list[Row]:
+    """Return the terms of which a log has an entry behind one of a later term, one row for each.
+
+    Of what logs agree on: where they differ that is said already. Where a disk was wiped terms may
+    begin once more; a plain log has none.
+    """
+    if any(forgets(fault["kind"]) for fault in history.taking):
+        return []
+    views = Counter[Index]()
+    for (group, index, _), crcs in contents.items():
+        views[group, index] += len(crcs)
+    found: dict[tuple[int, int], int] = {}
+    for replica in history.replicas:
+        spans: dict[int, tuple[int, int]] = {}
+        is_asked = not replica.is_plain and replica.node not in history.damaged_nodes
+        for row in replica.rows if is_asked else ():
+            index, term = row.entry_index, row.term
+            if row.crc_ok and index >= 0 and views[replica.group, index] == 1:
+                low, high = spans.get(term, (index, index))
+                spans[term] = (min(low, index), max(high, index))
+        for term, high in _behind_later(spans):
+            at = (replica.number, term)
+            found[at] = max(high, found.get(at, high))
+    return [
+        {"key": f"{number}:{index}", "explain": f"index {index} term {term}: {BEHIND}"}
+        for (number, term), index in sorted(found.items())
+    ]
+
+
+def _behind_later(spans: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the terms, each with its last index, that reach behind the begin of a later term."""
+    later = NEVER
+    for term in sorted(spans, reverse=True):
+        low, high = spans[term]
+        if high > later:
+            yield term, high
+        later = min(low, later)
 
 
 def _contents(

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from spark.checks.falling import falling_terms
 from spark.checks.raft_events import cut_commits
 from spark.checks.under_replicated import find_under_replicated
 from spark.context import Context
@@ -38,8 +39,27 @@ def check_log_matching(context: Context, entries: LogEntries | None) -> CheckRes
         "replicas": {n.node: n.rows for n in entries.nodes},
         "unreadable": {n.node: list(n.unreadable) for n in entries.nodes if n.unreadable},
     }
+    differing = _differing(context, entries)
+    if differing is not None:
+        result.count = differing.count()
+        result.summary = f"{result.count} (index, term) pairs have different or damaged contents"
+    falling = falling_terms(context, entries)
+    if falling is not None:
+        falls = falling.count()
+        result.count += falls
+        result.summary += f"; of {falls} terms an entry lies behind one of a later term"
+    parts = [part for part in (differing, falling) if part is not None]
+    if parts:
+        found = reduce(DataFrame.unionByName, parts)
+        at = F.col("evidence")[0]["op_id"]
+        attach(result, found, shown=found.orderBy(at, "key").limit(EVIDENCE_MAX))
+    return result
+
+
+def _differing(context: Context, entries: LogEntries) -> DataFrame | None:
+    """Return the pairs of index and term with different or damaged contents; None if none."""
     if not entries.disputed and not entries.spoiled:
-        return result
+        return None
     disputed = small(
         entries.entries.filter("id_min <> id_max or bad = 1").select("group", "index"),
         entries.disputed + entries.spoiled,
@@ -58,25 +78,15 @@ def check_log_matching(context: Context, entries: LogEntries | None) -> CheckRes
         .filter("contents > 1 or bad = 1")
         .persist()
     )
-    result.count = contents.count()
-    if not result.count:
-        return result
-    result.summary = f"{result.count} (index, term) pairs have different or damaged contents"
+    if not contents.count():
+        return None
     explain = text(
         "index ", F.col("index"), " term ", F.col("term"), " has ", F.col("contents"),
         " contents: ", F.concat_ws("; ", "holders"),
     )  # fmt: skip
     keyed = contents.withColumn("key", text(F.col("group"), ":", F.col("index")))
     pointers = [pointer("replica_log", "index", "pos")]
-    attach(
-        result,
-        anomaly_rows(context, "A34", keyed, explain=explain, evidence=pointers),
-        shown=anomaly_rows(
-            context, "A34", keyed.orderBy("group", "index").limit(EVIDENCE_MAX),
-            explain=explain, evidence=pointers,
-        ),
-    )  # fmt: skip
-    return result
+    return anomaly_rows(context, "A34", keyed, explain=explain, evidence=pointers)
 
 
 def check_committed(

@@ -284,6 +284,15 @@ def read_and_stored(run: HistoryBuilder, messages: list[Message]) -> None:
     run.deliver(run.send(outcome="info", tries=["info"], stored=True))
 
 
+def terms_fall(run: HistoryBuilder, messages: list[Message]) -> None:
+    """All logs agree, and each has entries of the third term before others of the first."""
+    last = messages[-1].index
+    for log in run.logs.values():
+        for entry in log:
+            if entry.index in range(last - 3, last):
+                entry.term = 3
+
+
 PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "given, its commit failed": (
         "A54", "invalid", of(transactions, given_though_its_commit_failed),
@@ -309,6 +318,7 @@ PLANTED_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "hole, and an open queue": ("A16", "invalid", of(reading, hole_and_an_open_queue)),
     "read and gone": ("A35", "invalid", read_and_gone),
     "read from one log": ("A35", "invalid", read_from_one_log),
+    "terms fall": ("A34", "invalid", terms_fall),
     "nothing of another topic": ("A1", "invalid", of(failing, nothing_of_another_topic)),
 }  # fmt: skip
 """As in `minimal`: the check that finds it, its verdict, and how the history comes about."""
