@@ -70,6 +70,15 @@ class SimClock:
         """Return the latest wall time that was ever shown."""
         return max([self.wall_ms(), *(shown_ms for shown_ms, _ in self._shown)])
 
+    def farthest_ms(self, rate: float) -> int:
+        """Return how far another clock of now would have to be to have been as far behind this one.
+
+        ``rate``: how fast that one has gone on since then, at most.
+        """
+        now_ns = self._time.now_ns
+        shown = (ms + int(rate * (now_ns - at_ns) / MS) for ms, at_ns in self._shown)
+        return max([self.wall_ms(), *shown])
+
     def stamped_ms(self, pace: float) -> int:
         """Return how far store times may have come that once followed this clock.
 
@@ -103,6 +112,8 @@ def latest_stamp_ms(clocks: Sequence[SimClock]) -> int:
     Where a clock is far behind what another one has shown, stamps go on by half of the monotonic
     clock of whoever gives them (`store.write.stamps`).
     """
-    behind_ms = max(one.highest_ms for one in clocks) - min(one.wall_ms() for one in clocks)
-    pace = max(one.rate for one in clocks) / 2 if behind_ms > FAR_MS else 0.0
+    slowest_ms, rate = min(one.wall_ms() for one in clocks), max(one.rate for one in clocks)
+    # Stamps went on while a clock was far behind, also where it is so no more.
+    behind_ms = max(one.farthest_ms(rate) for one in clocks) - slowest_ms
+    pace = rate / 2 if behind_ms > FAR_MS else 0.0
     return max(one.stamped_ms(pace) for one in clocks)

@@ -37,6 +37,16 @@ def test_stamps_go_on_at_half_the_pace_once_a_clock_was_set_far_back(back_ms, la
     assert latest_stamp_ms([own, other]) == EPOCH_MS + max(latest_ms, 39_000 - back_ms)
 
 
+def test_stamps_have_gone_on_while_a_clock_was_far_behind_that_is_near_again():
+    time = SimpleNamespace(now_ns=5_000 * MS, drifting=False)
+    own, other = SimClock(time), SimClock(time)
+    own.jump(62_000)
+    own.jump(-62_000)
+    time.now_ns += 10_000 * MS
+    assert own.highest_ms - other.wall_ms() == 52_000
+    assert latest_stamp_ms([own, other]) == EPOCH_MS + 67_000 + 5_000
+
+
 def test_a_slow_clock_paces_stamps_no_faster_and_a_fast_one_does():
     time = SimpleNamespace(now_ns=5_000 * MS, drifting=False)
     own, other = SimClock(time), SimClock(time)
