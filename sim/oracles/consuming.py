@@ -47,7 +47,7 @@ class Member:
         self._held: set[MessageQueue] = set()
         self._calls = 0
         """Calls of the listener that are under way."""
-        self._done: dict[MessageQueue, set[int]] = defaultdict(set)
+        self._done: dict[MessageQueue, set[tuple[int, int]]] = defaultdict(set)
         assignment, service = push.assignment, push.service
         self._take, self._release = assignment._take, assignment._release
         self._listener = service._listener
@@ -100,9 +100,11 @@ class Member:
         self._check_begun()
         if status is ConsumeStatus.CONSUME_SUCCESS:
             for message in messages:
-                if message.queue_offset in done:
+                # Where a broker has lost the end of its log another one may lie there since.
+                one = (message.queue_offset, message.store_timestamp)
+                if one in done:
                     self._report(AGAIN, queue, message.queue_offset)
-                done.add(message.queue_offset)
+                done.add(one)
         return status
 
     def _check_told(self, queue: MessageQueue) -> None:

@@ -60,7 +60,7 @@ class Push:
         return self.status
 
     def hand_out(self, *offsets):
-        messages = [SimpleNamespace(queue_offset=offset) for offset in offsets]
+        messages = [SimpleNamespace(queue_offset=offset, store_timestamp=0) for offset in offsets]
         asyncio.run(self.service._listener(messages, ConsumeContext(QUEUE)))
         return None if self.findings.first is None else self.findings.first.oracle
 
@@ -100,7 +100,8 @@ def test_what_was_under_way_when_the_queue_was_taken_anew_may_come_again():
         return ConsumeStatus.CONSUME_SUCCESS
 
     async def hand_out_meanwhile():
-        listen, messages = push.service._listener, [SimpleNamespace(queue_offset=1)]
+        message = SimpleNamespace(queue_offset=1, store_timestamp=0)
+        listen, messages = push.service._listener, [message]
         under_way = asyncio.create_task(listen(messages, ConsumeContext(QUEUE)))
         await asyncio.sleep(0)
         await push.assignment._release(QUEUE)
