@@ -9,6 +9,7 @@ from typing import Final
 
 SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "sync-master": (
+        "first-slave-is-the-best",
         "given-back-unasked",
         "ha-acknowledged-before-the-slave",
         "ha-counted-before-the-sync",
@@ -46,11 +47,13 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "stale-units-stay",
     ),
     "controller": (
+        "another-set-and-nobody-looks",
         "changed-while-it-was-saved",
         "confirmed-before-it-reconnected",
         "controller-entry-not-synced",
         "controller-vote-not-kept",
         "controller-votes-for-the-longer-log",
+        "elected-is-the-last-that-lives",
         "ended-claim-stays-counted",
         "loss-outside-the-set-unnoticed",
         "master-told-by-who-does-not-lead",

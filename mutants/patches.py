@@ -53,6 +53,7 @@ from mutants.moments import MOMENTS
 from mutants.namesrv import NAMESRV
 from mutants.neglected import NEGLECTED
 from mutants.nothing_comes import NOTHING_COMES
+from mutants.otherwise import OTHERWISE, OTHERWISE_COPIED
 from mutants.outlived import OUTLIVED
 from mutants.outside import OUTSIDE
 from mutants.overseen import OVERSEEN
@@ -153,6 +154,7 @@ _BY_TESTS: Final = (
     *NAMESRV,
     *NOTHING_COMES,
     *OF_ONE_ALONE,
+    *OTHERWISE_COPIED,
     *OVERLOOKED,
     *PACED,
     *PEERS,
@@ -209,6 +211,7 @@ _SIMULATED: Final = (
     *FITFUL,
     *SKILLED,
     *PRESSED,
+    *OTHERWISE,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -74,6 +74,8 @@ class Hardware(ABC):
         """The part that others use, where somebody asks; what is written has room all the same."""
         self.times_told = 0
         """How often that was asked."""
+        self.on_step: Callable[[Op, str], None] | None = None
+        """Hears of steps that change something, but for writes into open files."""
         self._standing: Standing | None = None
         """Since when it does."""
         self._hung: list[Callable[[], None]] = []
@@ -120,6 +122,8 @@ class Hardware(ABC):
             self._end_step(op, path)
         if op not in UNNOTED:
             self._note(op, path, offset)
+            if self.on_step is not None:
+                self.on_step(op, path)
 
     def _sync(self, op: Op, path: str, sync: Callable[[], None]) -> None:
         """Sync: at once, or when the work of a thread is over, or when nothing hangs any more."""
@@ -140,6 +144,8 @@ class Hardware(ABC):
         if self.is_watched:
             self._end_step(op, path)
         self._note(op, path)
+        if self.on_step is not None:
+            self.on_step(op, path)
 
     def settle_earlier(self) -> None:
         """Let the syncs that this piece of work has done before take effect: they have returned.

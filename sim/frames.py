@@ -40,7 +40,7 @@ def apply_rules(
 def _apply(
     link: "Link", frame: bytes, passing: list[bytes], send_later: Callable[[int, bytes], None]
 ) -> None:
-    head = _head(frame)
+    head = head_of(frame)
     rng = link.rng
     for rule in link.rules:
         if head is None or not rule.matches(head[0], frame, is_response=head[1]):
@@ -83,7 +83,7 @@ def split_frames(data: bytes) -> list[bytes]:
     return pieces
 
 
-def _head(frame: bytes) -> tuple[int, bool] | None:
+def head_of(frame: bytes) -> tuple[int, bool] | None:
     """Return code and whether it is a response, None for what is no frame."""
     if len(frame) < PREFIX_BYTES:
         return None

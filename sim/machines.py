@@ -17,7 +17,7 @@ from sim.context import CURRENT
 from sim.disk import SimDisk
 from sim.faults.plan import FaultKind
 from sim.handle import SimHandle
-from sim.lookout import Lookout
+from sim.lookout import DISK, FRAMES, Lookout
 from sim.loop import SimLoop
 from sim.oracles.base import Violation
 from sim.transport import RESET, VANISH
@@ -78,6 +78,7 @@ class Machines(ABC):
         self.network: SimNetwork = self.loop.network
         self.hosts = layout.hosts
         self._add_hosts(layout)
+        self._look_out()
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
         """Whether the faults so far explain that the process of a host ends by itself."""
@@ -90,6 +91,14 @@ class Machines(ABC):
         self._restarts = True
         self.loop.on_exit = self._on_exit
         self.loop.on_kill = self._forget
+
+    def _look_out(self) -> None:
+        """Have messages and steps of disks be points, too, where an ambush waits for them."""
+        wanted = {one.text("points") for one in self.plan.events if one.kind is FaultKind.AMBUSH}
+        self.lookout.listens = FRAMES in wanted
+        if DISK in wanted:
+            for name in self.hosts:
+                self.disk(name).on_step = partial(self.lookout.feel, name)
 
     # What who inherits says
 

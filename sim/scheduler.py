@@ -238,7 +238,7 @@ class Scheduler:
                         if process.after_event is not None:
                             process.after_event()
                         if process.lookout is not None:
-                            process.lookout.see(process.host.name, handle.callback)
+                            process.lookout.see(process.host.name, handle.callback, handle.args)
                         if findings:
                             raise findings[0]
                     if events == events_end:

@@ -8,7 +8,14 @@ from typing import Final
 
 from msgspec import structs
 
-from sim.faults.ambush_draw import AMBUSHES, OF_ALONE, ambushes, has_ambushes
+from sim.faults.ambush_draw import (
+    AMBUSHES,
+    OF_ALONE,
+    POINTS,
+    ambushes,
+    has_ambushes,
+    with_points,
+)
 from sim.faults.draw import draw_package
 from sim.faults.plan import Options, Package, Plan, Workload
 from sim.faults.small import STREAM, draw_small
@@ -43,6 +50,7 @@ def draw_alone(seed: int) -> Plan:
     hidden = rng.split(AMBUSHES)
     if has_ambushes(hidden):
         events = sorted([*events, *ambushes(hidden, options, OF_ALONE)], key=lambda one: one.at_ms)
+    events = with_points(rng.split(POINTS), events, options, OF_ALONE)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 

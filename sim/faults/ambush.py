@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sim.faults.disk import LOG
 from sim.faults.plan import FaultEvent, FaultKind, Package, Role
 from sim.faults.stage import NS_PER_MS, Effect
+from sim.lookout import DISK, FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from sim.faults.plan import Value
     from sim.lookout import Point
 
 DOES: Final[dict[str, tuple[FaultKind, Package]]] = {
@@ -32,9 +35,18 @@ DOES: Final[dict[str, tuple[FaultKind, Package]]] = {
     "reset": (FaultKind.CLIENT_RESET, Package.CLIENTS),
     "namesrv crash": (FaultKind.NAMESRV_CRASH, Package.NAMESRV),
     "namesrv pause": (FaultKind.NAMESRV_PAUSE, Package.NAMESRV),
+    "full": (FaultKind.DISK_FULL, Package.DISK_FULL),
+    "log full": (FaultKind.DISK_FULL, Package.DISK_FULL),
 }
 """What may happen, by its name in the parameter ``does``; ``trim`` beside them is no fault."""
 TRIM: Final = "trim"
+PARAMS: Final[dict[str, dict[str, Value]]] = {
+    "deaf": {"side": "from", "acks": 1},
+    "full": {"free_bytes": 0},
+    "log full": {"glob": f"*{LOG}*"},
+}
+BESIDE_CODE: Final = (FRAMES, DISK)
+"""What an ambush may wait for in the place of the product's code, in its parameter ``points``."""
 CONTENT: Final = 10
 """In the second half of its time it takes any file, and points seen so many times as often."""
 
@@ -52,6 +64,7 @@ class Ambush(Effect):
         self._files_p = number("files", 1.0)
         self._content_ns = self.stage.now_ns + self.event.for_ms * NS_PER_MS // 2
         self._does = text("does", "crash")
+        self._points = text("points")
         self._chances = self.rng.split("chance")
         self._among = frozenset(self._hosts(text("among", "brokers")))
         self._trap: Callable[[str, Point, int], None] = self._look
@@ -80,7 +93,11 @@ class Ambush(Effect):
     def _look(self, name: str, point: Point, count: int) -> None:
         """Close at a point, if it is one for this trap."""
         lookout = self.target.lookout
-        if name not in self._among or point in lookout.closed or not self._fits(point, count):
+        if name not in self._among or point in lookout.closed:
+            return
+        if (point[0] if point[0] in BESIDE_CODE else "") != self._points:
+            return
+        if not self._fits(point, count):
             return
         self.undo()
         lookout.closed.add(point)
@@ -94,7 +111,7 @@ class Ambush(Effect):
             return count <= CONTENT * self._seen_max
         return (
             count <= self._seen_max
-            and self.rng.split(f"file {point[0]}").chance(self._files_p)
+            and self.rng.split(f"file {point[bool(self._points)]}").chance(self._files_p)
             and self._chances.chance(self._chance)
         )
 
@@ -110,7 +127,7 @@ class Ambush(Effect):
             at_ms=self.stage.now_ns // NS_PER_MS, kind=kind, package=package,
             target=self._victim(name), for_ms=self._hold_ms(),
             seed=self.rng.split("what").randint(0, (1 << 31) - 1),
-            params={"side": "from", "acks": 1} if self._does == "deaf" else {},
+            params=PARAMS.get(self._does, {}),
         )  # fmt: skip
         self.stage.spring(one)
 

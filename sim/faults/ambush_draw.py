@@ -1,6 +1,8 @@
 """Ambushes of a plan, see `sim.faults.ambush`: one after the other, each over a stretch of the run.
 
-Each is drawn from a stream of its own, behind everything else. Pure.
+Each is drawn from a stream of its own, behind everything else. Some plans have others besides that
+wait for messages or for steps of disks in the place of the code; these have a stream of their own,
+too. Pure.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from sim.faults.plan import FaultKind, Package
 from sim.faults.planned import fault, is_story
+from sim.lookout import DISK, FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +24,16 @@ if TYPE_CHECKING:
 
 AMBUSHES: Final = "ambushes"
 """The stream that they are drawn from."""
+POINTS: Final = "ambushes beside the code"
+"""Likewise of those that wait for messages and disks."""
+POINTS_SHARE: Final = 0.12
+SWITCH_SHARE: Final = 0.3
+"""Of plans of controllers that have no story, which are few."""
+FULL_P: Final = 0.3
+"""How probable it is that a disk is full where a step of it was waited for."""
+LOG_FULL_P: Final = 0.7
+"""And that in a group the log alone has no room."""
+WITH_LOGS: Final = ("brokers", "alone")
 SHARE: Final = 0.2
 """How many plans have some."""
 ALONE_P: Final = 0.5
@@ -105,6 +120,52 @@ def ambushes(
         events.append(fault(stream, options, (at_ms, for_ms), FaultKind.AMBUSH, "all", params))
         at_ms += for_ms + stream.split("pause").randint(0, 600)
     return events
+
+
+def with_points(
+    rng: SplitRng,
+    events: Sequence[FaultEvent],
+    options: Options,
+    among: Among,
+    workload: Workload | None = None,
+    first_ms: int = FIRST_MS,
+) -> list[FaultEvent]:
+    """Return the events of a plan, and in some plans ambushes at messages and disks among them.
+
+    Args:
+        rng: their stream.
+        events: what else happens; half of those plans keep little of it, unless it is a story.
+        options: of the run.
+        among: whose points count.
+        workload: of a plan about a group; None for others, which keep everything.
+        first_ms: none is laid before.
+    """
+    if not rng.split("on").chance(SWITCH_SHARE if among is OF_SWITCH else POINTS_SHARE):
+        return list(events)
+    kept = [*events]
+    if workload is not None and not is_story(workload) and rng.split("alone").chance(ALONE_P):
+        kept = [one for one in events if one.package in KEPT]
+    among = {who: share for who, share in among.items() if who != "alone" or options.alone}
+    more = [
+        _beside_code(rng.split(f"points{number}"), one, is_group=workload is not None)
+        for number, one in enumerate(ambushes(rng, options, among, first_ms))
+        if one.params["does"] != "trim"
+    ]
+    return sorted([*kept, *more], key=lambda one: (one.at_ms, one.package.value, one.seed))
+
+
+def _beside_code(rng: SplitRng, ambush: FaultEvent, *, is_group: bool) -> FaultEvent:
+    """Return an ambush that waits for a message, or for a step of a disk."""
+    params = {**ambush.params, "points": rng.split("points").choice((FRAMES, DISK))}
+    if (
+        params["points"] == DISK
+        and params["among"] in WITH_LOGS
+        and rng.split("full").chance(FULL_P)
+    ):
+        params["does"] = "full"
+    if is_group and params["does"] == "full" and rng.split("log").chance(LOG_FULL_P):
+        params["does"] = "log full"
+    return structs.replace(ambush, params=params)
 
 
 def _params(rng: SplitRng, among: Among, *, has_leader: bool) -> dict[str, Value]:

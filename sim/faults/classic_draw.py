@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
-from sim.faults.ambush_draw import AMBUSHES, OF_PAIR, ambushes, has_ambushes
+from sim.faults.ambush_draw import AMBUSHES, OF_PAIR, POINTS, ambushes, has_ambushes, with_points
 from sim.faults.classic import CLASSIC, MASTER, MODES, Classic
 from sim.faults.draw import draw_package
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
@@ -48,11 +48,14 @@ def draw_classic(seed: int, mode: str | None = None) -> Plan:
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))
     events = [] if is_calm else draw_package(rng.split("faults"), Package.CLASSIC, options)
     hidden = rng.split(AMBUSHES)
-    if rng.split("away").chance(AWAY_P):
+    is_away = rng.split("away").chance(AWAY_P)
+    if is_away:
         stream = rng.split("absence")
         options, events = _with_absence(stream, options, events, workload.consumers)
     elif has_ambushes(hidden):
         events = sorted([*events, *ambushes(hidden, options, OF_PAIR)], key=lambda one: one.at_ms)
+    if not is_away:
+        events = with_points(rng.split(POINTS), events, options, OF_PAIR)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 

@@ -12,6 +12,8 @@ from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
 from sim.faults.stage import NS_PER_MS, Effect
 
 ROT_TRIES = 20
+LOG: Final = "/data/"
+"""In the paths of a group's log."""
 GROWING: Final = frozenset({Op.CREATE, Op.WRITE})
 """Steps that need room."""
 
@@ -129,7 +131,9 @@ class DiskFull(Effect):
         for name in self.names:
             disk = self.target.disk(name)
             if glob:
-                self.stage.excused_starts[name] = None
+                is_of_log = LOG in glob  # which cannot cut its end then, either
+                excused = self.stage.excused if is_of_log else self.stage.excused_starts
+                excused[name] = None
                 disk.add_rule(self._rules[name])
             else:
                 self.stage.excused[name] = None

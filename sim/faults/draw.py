@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from sim.faults.ambush_draw import AMBUSHES, with_ambushes
+from sim.faults.ambush_draw import AMBUSHES, OF_GROUP, POINTS, with_ambushes, with_points
 from sim.faults.budget import within_budget
 from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
@@ -151,6 +151,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         events = with_wearing(rng.split(WEARING), events[:EVENTS_MAX], options, workload)
         events = with_pressing(rng.split(PRESSED).split("events"), events, options, workload)
         events = with_ambushes(rng.split(AMBUSHES), events, options, workload)
+        events = with_points(rng.split(POINTS), events, options, OF_GROUP, workload)
     else:
         events = events[:EVENTS_MAX]
     return Plan(seed=seed, options=options, workload=workload, events=(*far, *events))

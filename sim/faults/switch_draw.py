@@ -8,7 +8,14 @@ from typing import Final, Literal
 
 from msgspec import structs
 
-from sim.faults.ambush_draw import AMBUSHES, OF_SWITCH, ambushes, has_ambushes
+from sim.faults.ambush_draw import (
+    AMBUSHES,
+    OF_SWITCH,
+    POINTS,
+    ambushes,
+    has_ambushes,
+    with_points,
+)
 from sim.faults.draw import draw_package
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Role, Workload
 from sim.faults.small import STREAM, draw_small
@@ -77,6 +84,8 @@ def draw_switch(seed: int) -> Plan:
     hidden = rng.split(AMBUSHES)
     if events == usual and has_ambushes(hidden, AMBUSHES_P):
         events += ambushes(hidden, options, OF_SWITCH, FIRST_MS)
+    if events == usual:
+        events = with_points(rng.split(POINTS), events, options, OF_SWITCH, first_ms=FIRST_MS)
     events = sorted(events, key=lambda one: (one.at_ms, one.seed))[:EVENTS_MAX]
     workload = _draw_workload(rng.split("workload"))
     workload = structs.replace(workload, small=draw_small(rng.split(STREAM)))

@@ -23,13 +23,14 @@ from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.early import Early
 from sim.oracles.failing import check_failure
 from sim.oracles.fidelity import check_stored
+from sim.oracles.going_on import GoingOn
 from sim.oracles.heard_ends import END_TRANSACTION
 from sim.oracles.held_pulls import SUSPEND_MS_MAX, SUSPENDS, is_too_soon
 from sim.oracles.known_members import SILENT_NS, KnownMembers
 from sim.oracles.listening import Listening
 from sim.oracles.order import changes_lock
 from sim.oracles.prompt import Prompt
-from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
+from sim.oracles.queue_answers import OF_QUEUES, RESET, QueueAnswers, records_in
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.oracles.stats_answers import StatsAnswers
 from sim.oracles.taking import Taking
@@ -39,7 +40,7 @@ from sim.oracles.topics import Topics
 from sim.oracles.transactions import HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from chaos.history.segment import EntryRow
     from sim.oracles.heard_ends import HeardEnds
@@ -53,9 +54,7 @@ SEND, PULL, BY_KEY, QUERY_OFFSET, COMMIT_OFFSET = 10, 11, 12, 14, 15
 MAX_OFFSET, MIN_OFFSET, BY_ID = 30, 31, 33
 LOCK, SEND_V2, SEND_BATCH, MAKE_TOPIC = 41, 310, 320, 17
 SENDS: Final = (SEND, SEND_V2, SEND_BATCH)
-OF_LEADERS: Final = frozenset(
-    {PULL, BY_KEY, BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST, RESET, UNITS}
-)
+OF_LEADERS: Final = OF_QUEUES | {PULL, BY_KEY, MAX_OFFSET, MIN_OFFSET}
 """What a replica that does not lead never answers with success."""
 SUCCESS, NOT_FOUND = 0, 19
 ANSWER_MS: Final = 10_000
@@ -117,6 +116,7 @@ class Brokers:
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], dict[int, set[int]]] = defaultdict(dict)
         """By group and queue: offsets, and the terms in which some broker heard of them."""
+        self._going_on = GoingOn(truth)
         self._reset: set[str] = set()
         """Groups that somebody has told to go on elsewhere."""
         truth.on_statement.append(self._check_kept)
@@ -256,6 +256,8 @@ class Brokers:
             self._check_found(replica, request, answer, is_all=is_all)
         elif answer.code == NOT_FOUND:
             self._check_held(replica, request, answer)
+        if answer.code != SUCCESS:
+            self._going_on.check(replica, request, answer)
         if answer.code == NOT_FOUND and is_all:
             end = self._truth.end_of(topic, queue_id, asked.applied)
             if self._begin(replica, topic, queue_id) <= offset < end:
@@ -277,14 +279,16 @@ class Brokers:
     ) -> None:  # fmt: skip
         topic, queue_id = request.text("topic"), request.number("queueId")
         offset = request.number("queueOffset")
-        records = list(_records(answer.body))
+        records = list(records_in(answer.body))
         wanted = max(1, request.number("maxMsgNums", len(records)))
         if len(records) > wanted:
             text = f"reads {len(records)} messages of {topic}/{queue_id}, {wanted} were asked for"
             self._fail(self.name, replica, text)
+        handed = set()
         for record in records:
             row = self._check_record(replica, record, f"reads {topic}/{queue_id}@{offset}")
             assert row.queue_offset is not None
+            handed.add(row.queue_offset)
             is_next = row.queue_offset == offset if is_all else row.queue_offset >= offset
             if (row.topic, row.queue_id) != (topic, queue_id) or not is_next:
                 text = f"reads {row.topic}/{row.queue_id}@{row.queue_offset} for {topic}/{queue_id}"
@@ -294,11 +298,13 @@ class Brokers:
         if told != offset if is_all else told < offset:
             text = f"reads {topic}/{queue_id} up to {offset} and says that {told} is next"
             self._fail(self.name, replica, text)
+        if not is_all:
+            self._going_on.check(replica, request, answer, handed)
 
     def _on_by_key(self, replica: Replica, request: Said, answer: Said) -> None:
         rows = [
             self._check_record(replica, record, f"finds {request.text('key')}")
-            for record in (_records(answer.body) if answer.code == SUCCESS else ())
+            for record in (records_in(answer.body) if answer.code == SUCCESS else ())
         ]
         for row in rows:
             if row.topic != request.text("topic"):
@@ -488,13 +494,3 @@ def _topic(request: Said) -> str:
 
 def _place_of(request: Said) -> tuple[str, str, int]:
     return request.text("consumerGroup"), request.text("topic"), request.number("queueId")
-
-
-def _records(body: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(body):
-        size = int.from_bytes(body[at : at + 4], "big")
-        if not 0 < size <= len(body) - at:
-            raise Violation(Brokers.name, f"a record of {size} bytes at {at} of {len(body)}")
-        yield body[at : at + size]
-        at += size

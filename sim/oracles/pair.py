@@ -14,6 +14,7 @@ from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.brokers import SUCCESS
 from sim.oracles.copies import Book, Copy, Files
 from sim.oracles.holders import Holders
+from sim.oracles.stream_ends import StreamEnds
 from store.plain import PlainLog
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Pair(Holders[Broker]):
             name: Copy(name, Files(disk, terms.segment_bytes)) for name, disk in disks.items()
         }
         self.book = Book(copies)
+        self._ends = StreamEnds(self.book)
         brokers = {name: Broker(name, copy) for name, copy in copies.items()}
         super().__init__(brokers, findings, now_ns, count)
         self.replaced: set[tuple[str, int, int]] = set()
@@ -147,8 +149,15 @@ class Pair(Holders[Broker]):
                 self._look(broker)
             else:
                 self._boot(broker)
+            self._look_at_ends(broker)
 
         return after_event
+
+    @guarded
+    def _look_at_ends(self, broker: Broker) -> None:
+        name = broker.name
+        is_synced = self.terms.is_synced[name]
+        self._ends.look(name, broker.running, broker.copy, is_synced=is_synced)
 
     @guarded
     def end(self, name: str) -> None:

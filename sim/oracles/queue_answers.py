@@ -17,7 +17,7 @@ from sim.oracles.base import Violation
 from sim.oracles.records import ENTRY_HEADER_BYTES, tags_code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from chaos.history.segment import EntryRow
     from sim.oracles.replica import Replica
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sim.oracles.wire import Said
 
 BY_TIME, EARLIEST, RESET, UNITS = 29, 32, 222, 321
+OF_QUEUES: Final = frozenset({BY_TIME, EARLIEST, RESET, UNITS})
 SUCCESS: Final = 0
 UNIT_BYTES: Final = 20
 NOTHING: Final = -1
@@ -169,6 +170,17 @@ class QueueAnswers:
         times = self._truth.times
         rows = [row for at, row in enumerate(self._rows(request)) if at in offsets]
         return [times.get((row.entry_index, row.term)) for row in rows]
+
+
+def records_in(body: bytes) -> Iterator[bytes]:
+    """Yield the records of an answer. Errors: `Violation`: they are none."""
+    at = 0
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        if not 0 < size <= len(body) - at:
+            raise Violation(NAME, f"a record of {size} bytes at {at} of {len(body)}")
+        yield body[at : at + size]
+        at += size
 
 
 def _place(request: Said) -> str:

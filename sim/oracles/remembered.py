@@ -1,7 +1,8 @@
 """What a replica remembers of its log, so that it need not read it, is what the log says.
 
-Where entries end, the spans written last, which entries are damaged, the text of all topics that is
-kept ready for name servers: a memory that outlives a cut, a trim or a snapshot is believed where it
+Where entries end, the spans written last, which entries are damaged, the terms of the log and where
+each begins, places that were looked up before, the text of all topics that is kept ready for name
+servers: a memory that outlives a cut, a trim or a snapshot is believed where it
 is used next, which may be much later, or never in a run of seconds. So it is compared with what it
 stands for whenever the log was cut or begins elsewhere, and now and then.
 Source: `dledger.storage.log_store`, `broker.state.topic_config`; ADR 6 (spans).
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dledger.replicated_log import ReplicatedLog
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Remembered:
         if not replica.is_corrupt:  # of spoiled bytes the oracle may know less than the replica
             self._check_ends(replica)
             self._check_spans(replica)
+            self._check_places(replica)
+            self._check_terms(replica)
         self._check_topics(replica)
         store = replica.store
         for index in store.corruption.damaged:
@@ -77,6 +81,37 @@ class Remembered:
                 text = f"{span.first_index} to {span.last_index} of term {span.term}"
                 raise Violation(
                     self.name, f"{replica.name} remembers {text}, and has {mark}", node=replica.name
+                )
+
+    def _check_places(self, replica: Replica) -> None:
+        """Which entry begins at a position, as whoever counts in positions has looked it up."""
+        log = getattr(replica.controller.mode, "replicated", None)
+        if not isinstance(log, ReplicatedLog):
+            return
+        for position, index in (log._walked, log._was_committed, log._is_committed):
+            before, here = replica.mark(index - 1), replica.mark(index)
+            is_begun = before is None or before.position < position
+            is_next = here is None or position <= here.position
+            if index > replica.last_index + 1 or not (is_begun and is_next):
+                text = f"entry {index} begins at {position}, the log has {here} behind {before}"
+                raise Violation(
+                    self.name, f"{replica.name} remembers that {text}", node=replica.name
+                )
+
+    def _check_terms(self, replica: Replica) -> None:
+        """Which terms the log has, and where each begins, as far as that is written."""
+        log = replica.state.log
+        for index, term in zip(log._run_indexes, log._run_terms, strict=True):
+            here, before = replica.mark(index), replica.mark(index - 1)
+            is_begun = before is None or before.term < term or index == replica.base
+            if (
+                here is not None
+                and index <= log.handed_index
+                and not (here.term == term and is_begun)
+            ):
+                text = f"term {term} begins at {index}, the log has {here} behind {before}"
+                raise Violation(
+                    self.name, f"{replica.name} remembers that {text}", node=replica.name
                 )
 
     def _check_topics(self, replica: Replica) -> None:

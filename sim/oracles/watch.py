@@ -48,6 +48,7 @@ from sim.oracles.reading import Reading
 from sim.oracles.remembered import Remembered
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
+from sim.oracles.steps import Steps
 from sim.oracles.tables import Tables
 from sim.oracles.trimming import Trimming
 from sim.oracles.truth import Truth
@@ -112,16 +113,15 @@ class Watch:
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes, self.in_force = Changes(self.truth), InForce(self.truth)
         self.promotion = Promotion(self.truth)
-        self.applied = Applied(self.truth)
-        self.tables = Tables(self.truth)
+        self.applied, self.tables = Applied(self.truth), Tables(self.truth)
         self.brokers = Brokers(self.truth, self.tables, polite)
-        self.healthy = Healthy(self.truth)
-        self.following = Following(self.truth, self.replicas)
+        self.healthy, self.following = Healthy(self.truth), Following(self.truth, self.replicas)
         self.hand_over, self.manners = HandOver(), Manners(self.truth)
         self.offsets_kept = OffsetsKept(self.truth)
         self.flush_lag, self.hung_disk = FlushLag(), HungDisk()
         self.fatal_failure, self.remembered = FatalFailure(), Remembered()
         self.serving, self.noting = Serving(self.findings), Noting()
+        self.steps = Steps(self.findings, self.truth)
         self.reading = Reading(self.truth, self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
@@ -149,6 +149,7 @@ class Watch:
             self.reading,
             self.noting,
             Trimming(self.findings, self.replicas),
+            self.steps,
         )
 
     def tell_time(
@@ -245,6 +246,7 @@ class Watch:
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
         replica = self.replicas[name]
+        self.steps.at_end()
         self.tables.at_end(replica)
         if replica.is_up and not replica.is_corrupt:
             self.noting.check_install(replica)
@@ -302,6 +304,7 @@ class Watch:
         before, now, kept, old_last = change
         self.durable.on_change(replica, change)
         self.invariants.on_change(replica, change)
+        self.steps.on_change(replica, change)
         self.fatal_failure.on_change(replica, change)
         is_applied, is_told = now[5] == before[5], now[6] == before[6]
         if not (is_applied and is_told):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from namesrv.controller.commands import AlterInSync, Code, Elect, Register, encode_command
 from namesrv.controller.state import encode_state
 from sim.oracles.base import Violation
+from sim.switch.rules import follows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,7 @@ class Decisions:
     """
 
     differ_name: Final = "A35 controllers differ"
+    rules_name: Final = "A36 decided otherwise than the rules say"
     outside_name: Final = "A36 elected from outside the in-sync set"
     epoch_name: Final = "A32 epoch of a master"
     fewer_name: Final = "A36 elected though another one has more"
@@ -77,6 +79,8 @@ class Decisions:
             )
         self.last = index
         after = machine.groups.get(self._name)
+        if command.group == self._name:
+            self._check_rules(after, command, outcome)
         if after is not None and outcome.code is Code.SUCCESS:
             self._check_granted(after, command)
             self._check_moved(self.group, after, command)
@@ -84,6 +88,17 @@ class Decisions:
             before, self.group = self.group, after
             self._judge(before, after, command)
             self._on_change(before, after)
+
+    def _check_rules(self, after: Group | None, command: Command, outcome: Outcome) -> None:
+        """A command is granted or refused, and changes the group, as the rules say."""
+        wanted = follows(self.group, command)
+        is_granted = outcome.code is Code.SUCCESS
+        if is_granted != (wanted is not None) or after != (wanted or self.group):
+            raise Violation(
+                self.rules_name,
+                f"{command} ends with {outcome.code} {outcome.remark!r}: {self.group} becomes "
+                f"{after}, and by the rules {wanted or 'it is refused'}",
+            )
 
     def _check_granted(self, after: Group, command: Command) -> None:
         """A set is granted as it was asked for, or refused: who asks goes by what it has asked."""

@@ -14,6 +14,7 @@ from broker.modes.assignment import AsMaster
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.brokers import SUCCESS
 from sim.oracles.holders import Holders
+from sim.oracles.stream_ends import StreamEnds
 from sim.switch.lines import EpochLine, Lines
 from sim.switch.replica import NONE, Replica
 
@@ -96,6 +97,7 @@ class Replicas(Holders[Replica]):
         super().__init__(brokers, findings, now_ns, count)
         self._broker_at = broker_at
         self.book = Lines({name: one.copy for name, one in self.brokers.items()})
+        self._ends = StreamEnds(self.book)
         self.decisions: Decisions
         """Set by who makes this."""
         self.lease: Lease
@@ -133,6 +135,7 @@ class Replicas(Holders[Replica]):
             else:
                 self._boot(broker)
             self._look_at_tables(name)
+            self._look_at_ends(broker)
             if broker.is_master:
                 self._look_at_confirmed(broker)
 
@@ -237,6 +240,10 @@ class Replicas(Holders[Replica]):
                 )
 
     # Looks
+
+    @guarded
+    def _look_at_ends(self, broker: Replica) -> None:
+        self._ends.look(broker.name, broker.running, broker.copy, is_synced=broker.is_synced)
 
     @guarded
     def _look_at_tables(self, name: str) -> None:

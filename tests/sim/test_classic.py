@@ -38,6 +38,12 @@ KNOWN = (
     (BY_TESTS["given-back-unasked"], SYNC, 25, "A24 offset given back unasked"),
     (BY_TESTS["slave-asks-from-its-end"], SYNC, 2, "A34 slave that compares nothing"),
     (
+        BY_TESTS["first-slave-is-the-best"],
+        SYNC,
+        2,
+        "A38 counted otherwise than slaves have told",
+    ),
+    (
         BY_TESTS["rest-of-a-share-waits-for-a-message"],
         SYNC,
         17,

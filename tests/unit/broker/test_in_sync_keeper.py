@@ -236,3 +236,13 @@ def test_a_leader_that_only_another_controller_names_hears_of_this_broker():
     asyncio.run(main())
     beat = int(RequestCode.BROKER_HEARTBEAT)
     assert client.asked == [(ADDRESS, beat, 300), ("127.0.0.1:2", beat, 300)]
+
+
+def test_another_set_is_looked_at_and_the_same_one_is_not():
+    bench = Bench(code(ResponseCode.SUCCESS))
+    bench.keeper.on_view(view((1, 2), 2))
+    bench.keeper.on_view(view((1, 2), 3))
+    assert bench.master.looked == 1
+    with planted(BY_TESTS["another-set-and-nobody-looks"]):
+        bench.keeper.on_view(view((1,), 4))
+    assert bench.master.looked == 1

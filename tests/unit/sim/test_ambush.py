@@ -2,19 +2,24 @@
 
 import asyncio
 import itertools
+from functools import partial
 
 import pytest
 
 from ledgermq.client.background import join
+from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.tasks import attempt
 from sim.campaign import Case, plan_of
 from sim.context import CURRENT
+from sim.disk import SimDisk
 from sim.faults.ambush_draw import OF_GROUP
 from sim.faults.plan import FaultKind, Package
-from sim.lookout import Lookout
+from sim.lookout import DISK, FRAMES, Lookout
 from sim.loop import SimLoop
+from sim.rng import SplitRng
 from tests.unit.sim.fault_world import event
+from tests.unit.sim.test_frames import frame
 
 FILE = "dledger/leadership.py"
 MODES = ("raft", "alone", "sync-master", "controller")
@@ -77,7 +82,68 @@ def test_what_is_not_of_the_product_is_not_seen(loop):
     assert points_of(loop, program) == []
 
 
+def test_a_message_is_seen_as_it_arrives_by_its_code(loop):
+    async def serve():
+        await asyncio.get_running_loop().create_server(asyncio.Protocol, "10.0.0.2", 10_911)
+
+    async def ask():
+        connect = asyncio.get_running_loop().create_connection
+        transport, _ = await connect(asyncio.Protocol, "10.0.0.2", 10_911)
+        transport.write(frame(RequestCode.GET_MAX_OFFSET))
+        transport.write(b"no frame")
+
+    seen = []
+    loop.lookout.listens = True
+    loop.lookout.traps.append(lambda host, point, count: seen.append((host, point, count)))
+    for name, address, program in (("n1", "10.0.0.2", serve), ("p0", "10.0.0.1", ask)):
+        loop.spawn(loop.boot(loop.add_host(name, address)), program())
+        loop.run_until(loop.now_ns + 10_000_000)
+    assert [one for one in seen if one[1][0] == FRAMES] == [
+        ("n1", (FRAMES, "request 30 at 10911", 0), 1),
+        ("n1", (FRAMES, "4 bits of length at 10911", 0), 1),
+    ]
+
+
+def test_a_step_of_a_disk_is_seen_by_the_kind_of_its_file():
+    seen, disk, lookout = [], SimDisk(SplitRng(1)), Lookout()
+    lookout.traps.append(lambda host, point, count: seen.append((point[1], count)))
+    disk.make_directories("/data")
+    disk.on_step = partial(lookout.feel, "n1")
+    for number in (1, 2):
+        disk.open(f"/data/{number:020}", size=10).fdatasync()
+        disk.replace("/currterm", b"1")
+    kinds = [("create /data/#", 1), ("sync_directory /data", 1), ("truncate /data/#", 1)]
+    assert seen[:5] == [*kinds, ("sync /data/#", 1), ("sync /data/#", 2)]
+    assert ("rename /currterm.tmp", 2) in seen
+
+
 # What happens there
+
+
+@pytest.mark.parametrize(
+    ("points", "closes"), [("", "code"), (FRAMES, FRAMES), (DISK, DISK)]
+)  # fmt: skip
+def test_it_waits_for_what_it_is_to_wait_for(make, points, closes):
+    world = make(event("ambush", for_ms=900, does="crash", seen_max=2, points=points))
+    world.run(1_100)
+    for name, point in (
+        ("n0", (FILE, "Leadership.read_index", 43)),
+        ("n1", (FRAMES, "request 31005 at 40911", 0)),
+        ("n2", (DISK, "sync /data/#", 0)),
+    ):
+        see(world, name, point)
+    world.run(1_200)
+    by_kind = {"code": "n0", FRAMES: "n1", DISK: "n2"}
+    assert is_sprung(world, "crash") == [(by_kind[closes],)]
+
+
+@pytest.mark.parametrize("does", ["full", "log full"])
+def test_a_disk_may_be_full_there(make, does):
+    world = make(event("ambush", for_ms=900, does=does, seen_max=2, points=DISK, hold_ms=200))
+    world.run(1_100)
+    see(world, "n1", (DISK, "sync /data/#", 0))
+    world.run(1_200)
+    assert is_sprung(world, "disk_full") == [("n1",)]
 
 
 def test_a_point_that_is_rare_has_its_process_killed_and_started_again(make):
@@ -216,8 +282,10 @@ def test_a_part_of_the_plans_of_each_mode_has_some_behind_each_other(mode):
     laid = [[one for one in plan.events if one.kind is FaultKind.AMBUSH] for plan in plans]
     assert 8 <= sum(map(bool, laid)) <= 35
     for events in laid:
-        for one, following in itertools.pairwise(events):
-            assert one.end_ms <= following.at_ms
+        for is_beside in (False, True):
+            alike = [one for one in events if bool(one.text("points")) is is_beside]
+            for one, following in itertools.pairwise(alike):
+                assert one.end_ms <= following.at_ms
     kinds = {one.params["does"] for events in laid for one in events}
     assert {"crash", "power", "pause"} <= kinds
     assert ("lead" in kinds) == (mode == "raft")

@@ -1,11 +1,13 @@
 """What is remembered of a log, and what is noted of it, is what the log says."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from broker.state.topic_config import TopicTable
 from dledger.codec.properties import Checkpoint, encode_checkpoint, encode_mark
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from sim.disk import SimDisk
 from sim.oracles.base import Findings, Violation
@@ -29,12 +31,24 @@ def store(*, ends=(), spans=(), damaged=()):
     )  # fmt: skip
 
 
-def replica(log, topics=None):
+def replica(log, topics=None, places=(), runs=((2, 1),)):
+    """A replica; ``places``: positions looked up before; ``runs``: where terms begin."""
+    mode = SimpleNamespace()
+    if places:
+        mode.replicated = ReplicatedLog(Mock())
+        mode.replicated._walked = mode.replicated._was_committed = places[0]
+        mode.replicated._is_committed = places[-1]
+    state = SimpleNamespace(
+        log=SimpleNamespace(
+            _run_indexes=[one for one, _ in runs], _run_terms=[term for _, term in runs],
+            handed_index=9,
+        )
+    )  # fmt: skip
     marks = {index: Mark(1, index * BYTES, BYTES, 0) for index in range(2, 10)}
     tables = SimpleNamespace(topics=topics or TopicTable((), 0))
     return SimpleNamespace(
-        name="n0", base=2, store=log, mark=marks.get, is_corrupt=False,
-        controller=SimpleNamespace(tables=tables),
+        name="n0", base=2, last_index=9, store=log, mark=marks.get, is_corrupt=False,
+        controller=SimpleNamespace(tables=tables, mode=mode), state=state,
     )  # fmt: skip
 
 
@@ -65,6 +79,34 @@ def test_what_is_remembered_is_what_the_log_says(log, is_sound):
     else:
         with pytest.raises(Violation):
             oracle.on_change(one, CUT)
+
+
+@pytest.mark.parametrize(
+    ("places", "is_sound"),
+    [
+        (((500, 5), (1_000, 10)), True),
+        (((450, 5),), True),
+        (((500, 6),), False),
+        (((400, 5),), False),
+        (((1_000, 11),), False),
+    ],
+)
+def test_places_that_were_looked_up_are_those_of_the_log(places, is_sound):
+    oracle, one = Remembered(), replica(store(), places=places)
+    oracle.on_boot(one)
+    if is_sound:
+        oracle.on_change(one, CUT)
+    else:
+        with pytest.raises(Violation, match="begins at"):
+            oracle.on_change(one, CUT)
+
+
+@pytest.mark.parametrize("runs", [((2, 2),), ((2, 1), (5, 2)), ((3, 1),)])
+def test_terms_begin_where_the_log_says(runs):
+    oracle, one = Remembered(), replica(store(), runs=runs)
+    oracle.on_boot(one)
+    with pytest.raises(Violation, match="remembers that term"):
+        oracle.on_change(one, CUT)
 
 
 @pytest.mark.parametrize(
