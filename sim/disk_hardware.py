@@ -248,6 +248,12 @@ class Hardware(ABC):
                 "disk_damage", self.host, what=what, path=number, offset=offset, size=size
             )
 
+    @property
+    def lacks_room(self) -> bool:
+        """Whether some files get no space, or may soon get none."""
+        is_limited = self.capacity_bytes is not None
+        return is_limited or any(rule.error in NO_SPACE for rule in self._rules)
+
     def _watch(self) -> None:
         is_limited = self.capacity_bytes is not None
         self.is_watched = bool(self._rules) or self._crashed or is_limited

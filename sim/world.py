@@ -121,7 +121,9 @@ class World(Machines):
         edging.tell_oracles(self)
         self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
         self.clients_oracle.requests_of = self.library.possible
-        answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
+        answers = Answers(
+            self.watch.truth, self.findings, self.clients_oracle.dropped, self._lacks_room
+        )
         alone = self._make_alone() if options.alone else None
         self.validators = Validators(self.record, self.clients_oracle, answers, alone)
         if alone is not None:
@@ -211,6 +213,9 @@ class World(Machines):
         if self.plan.workload.unwilling is not None:
             return None  # who is refused asks again, and looks for who leads
         return None if leader is None else self.health.calm_since_ns(leader, clients=True)
+
+    def _lacks_room(self) -> bool:
+        return any(self.disk(name).lacks_room for name in self.watch.replicas)
 
     def _make_alone(self) -> Alone:
         return Alone(

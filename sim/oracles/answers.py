@@ -11,7 +11,7 @@ from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.records import tags_code
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ledgermq.client import MessageExt, MessageQueue
     from sim.oracles.truth import Truth
@@ -22,13 +22,21 @@ Queue = tuple[str, int]
 class Answers:
     """Judges answers of one group of brokers.
 
-    ``dropped`` tells below which offset of a queue some broker has ever dropped messages.
+    ``dropped`` tells below which offset of a queue some broker has ever dropped messages;
+    ``lacks_room`` whether the disk of one is full.
     """
 
-    def __init__(self, truth: Truth, findings: Findings, dropped: dict[Queue, int]) -> None:
+    def __init__(
+        self,
+        truth: Truth,
+        findings: Findings,
+        dropped: dict[Queue, int],
+        lacks_room: Callable[[], bool],
+    ) -> None:
         self._truth = truth
         self.findings = findings
         self._dropped = dropped
+        self._lacks_room = lacks_room
 
     @guarded
     def on_chosen(self, asked: MessageQueue, told: MessageQueue) -> None:
@@ -100,6 +108,7 @@ class Answers:
         """A query was answered: with what was committed ``before`` it, unless there is too much.
 
         Who answers may have dropped the beginning of a queue; index files are dropped with it.
+        Who has no room for queues and keys acknowledges all the same, and indexes later.
         """
         got = {(one.topic, one.queue_id, one.queue_offset) for one in found}
         for topic, queue_id, offset in got:
@@ -110,7 +119,7 @@ class Answers:
                 )
                 return
         kept = {place for place in before if place[2] >= self._dropped.get((place[0], place[1]), 0)}
-        if len(found) < limit and not kept <= got:
+        if len(found) < limit and not kept <= got and not self._lacks_room():
             self._report(
                 "A39 query", f"{question}: {sorted(kept - got)} not among {len(found)} found"
             )
