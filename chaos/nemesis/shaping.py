@@ -116,6 +116,7 @@ class Shape(LinkFault):
         self._proof = PROOFS[kind]
         self._parameters = parameters
         self._on_ns = 0
+        self._at_ruled: Mapping[str, LinkState] = {}
         said = self._proof.column.replace("_", " ")
         self.witness.probe = f"on the links: bytes before, {said}, bytes after"
 
@@ -131,6 +132,8 @@ class Shape(LinkFault):
         self._on_ns = self._setting.clock.monotonic_ns()
         command = command_of(self.kind, self._parameters)
         await self._shaped().command(command.pop("cmd"), self.links, **command)
+        # What passed while the command was under way was not held to it.
+        self._at_ruled = await self._setting.cluster.links.counters()
 
     async def undo(self) -> None:
         """See what was counted; lift the rule."""
@@ -152,7 +155,7 @@ class Shape(LinkFault):
 
     def _most_bytes(self, states: Mapping[str, LinkState]) -> int:
         lanes = [(name, way) for name in self.links for way in self.directions]
-        return max(int(states[n][w]["bytes"] - self._at_on[n][w]["bytes"]) for n, w in lanes)
+        return max(int(states[n][w]["bytes"] - self._at_ruled[n][w]["bytes"]) for n, w in lanes)
 
     def _reset_by_command(self, states: Mapping[str, LinkState]) -> int:
         return sum(states[n]["resets"] - self._at_on[n]["resets"] for n in self.links)

@@ -200,6 +200,20 @@ def test_rate_beyond_which_bytes_passed_does_not_count():
     assert not lives(wire, make(wire, "narrow", kib_s=8))
 
 
+def test_what_passes_before_a_rate_holds_is_not_held_to_it():
+    wire = taking_effect("narrow")
+    fault = make(wire, "narrow", kib_s=8)
+    told = wire.command
+
+    async def command(cmd, links, **arguments):
+        for name in links:
+            wire.states[name]["forward"]["bytes"] += 10_000_000
+        return await told(cmd, links, **arguments)
+
+    wire.command = command
+    assert lives(wire, fault)
+
+
 def _one_link_beyond_its_rate():
     """Twelve directions may pass 16 KiB each in these two seconds; one passes 150 KB."""
     wire = taking_effect("narrow")
