@@ -64,4 +64,13 @@ MISJUDGED: Final = (
             ("there.get(_place(again), rows[number - 1])", "rows[number - 1]"),
         ),
     ),
+    Mutant(
+        name="copies-say-who-reads",
+        breaks="A group that got a copy alone, from a queue of its own, is a consumer of all.",
+        source="Seen in this system: beside an auditor and a dead letter all counted as lost.",
+        plant=patch(
+            "chaos.checker.model:History._is_for_its_group",
+            ("not self._consuming", 'all(one.get("auditor") for one in self.deliveries)'),
+        ),
+    ),
 )

@@ -178,8 +178,12 @@ class Context:
 
     @property
     def checked_groups(self) -> list[str]:
-        """The groups that owe deliveries: the consumers', or the auditor where there are none."""
-        return self.consumer_groups or list(self.groups)
+        """The groups that are owed messages: consumers, or the auditors where none consumed.
+
+        Who got copies alone, from retry queues, says nothing of what else it is owed.
+        """
+        owed = [name for name, topics in self.groups.items() if topics]
+        return [name for name in self.consumer_groups if name in owed] or owed
 
     @property
     def mask_count(self) -> int:
@@ -349,7 +353,7 @@ def _read_delivery_facts(context: Context) -> None:
     for row in stats:
         context.groups.setdefault(row.gname, set())
         context.delivered_rows += row.n
-        if row.topic in context.topics:
+        if row.copied or row.topic in context.topics:
             context.unkeyed_rows += row.unkeyed if row.own else 0
             context.foreign_rows += 0 if row.own else row.n
 

@@ -101,7 +101,7 @@ def _lifted(history: History, fault: Row) -> list[int]:
 
 
 def check_minimum_evidence(history: History) -> Result:
-    """A45: each phase with sends has acknowledged ones; the record has no gap and one clock.
+    """A45: of each kind of sends some succeed in each phase; no gap is in the record, one clock.
 
     And each key is of one message: of those that were sent to several topics nobody knows which.
     """
@@ -109,17 +109,19 @@ def check_minimum_evidence(history: History) -> Result:
     complaints += [line for line in (find_gap(history), find_jump(history)) if line]
     if shared := count_shared(history):
         complaints.append(f"{shared} keys are of messages of several topics")
-    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    seen: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for send in history.sends:
-        seen[str(send.get("phase"))][send["outcome"]] += 1
+        seen[send.get("kind") or "plain", send.get("phase") or "all"][send["outcome"]] += 1
     if seen and not any(outcomes["ok"] for outcomes in seen.values()):
         complaints.append("no send was acknowledged")
-    for phase, outcomes in sorted(seen.items()):
-        if outcomes.total() >= SENDS_PER_PHASE_MIN and not outcomes["ok"]:
-            complaints.append(f"none of {outcomes.total()} sends in {phase} was acknowledged")
+    for (kind, phase), outcomes in sorted(seen.items()):
+        number = outcomes.total()
+        if number >= SENDS_PER_PHASE_MIN and not outcomes["ok"]:
+            complaints.append(f"none of {number} {kind} sends in phase {phase} was acknowledged")
     if complaints:
         return undecided("A45", "; ".join(complaints))
-    return Result(check="A45", verdict=VALID, severity=INFO, summary=f"{len(seen)} phases")
+    summary = "every phase and kind of send has a success"
+    return Result(check="A45", verdict=VALID, severity=INFO, summary=summary)
 
 
 def count_shared(history: History) -> int:

@@ -229,7 +229,16 @@ class History:
 
     @cached_property
     def groups(self) -> dict[str, set[str]]:
-        """Consumer groups and the topics whose messages they are owed."""
+        """Groups and the topics whose messages they are owed; where none consumed, the auditors."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for row in () if self._consuming else self.deliveries:
+            if row.get("auditor") and not is_copy(row):
+                found[row["grp"]].add(row["topic"])
+        return self._consuming or dict(found)
+
+    @cached_property
+    def _consuming(self) -> dict[str, set[str]]:
+        """Consumer groups and their topics; who got copies alone says nothing of the others."""
         found: dict[str, set[str]] = defaultdict(set)
         auditors = self.auditors
         rows = [d for d in self.deliveries if not d.get("auditor") and not is_copy(d)]
@@ -241,9 +250,6 @@ class History:
         for group, topics in self.subscriptions.items():  # though it may have got nothing
             if group not in auditors and (told := topics.keys() & self.epochs.keys()):
                 found[group] |= told
-        if not found:
-            for row in self.deliveries:
-                found[row["grp"]].add(row["topic"])
         return dict(found)
 
     @cached_property
@@ -255,12 +261,10 @@ class History:
     @cached_property
     def got(self) -> set[tuple[str, int | None]]:
         """Which group got which message; the auditor's reading counts where nobody else read."""
-        plain = {d["grp"] for d in self.deliveries if not d.get("auditor")}
-        return {
-            (d["grp"], d["msg_key"])
-            for d in self.own
-            if not d.get("auditor") or (not plain and d["grp"] in self.groups)
-        }
+        return {(d["grp"], d["msg_key"]) for d in self.own if self._is_for_its_group(d)}
+
+    def _is_for_its_group(self, row: Row) -> bool:
+        return not row.get("auditor") or (not self._consuming and row["grp"] in self.groups)
 
     @cached_property
     def audited(self) -> set[int]:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
+from spark.facts import of_run
 from spark.message_outcomes import MessageOutcomes
 from spark.result import CheckResult
 
@@ -57,10 +58,10 @@ _COLUMNS = ("gname", "topic", "queue_id", "queue_offset", "op_id", "t_recv", "no
 
 
 def unkeyed_deliveries(context: Context) -> DataFrame:
-    """Return deliveries of this run's topics without a key, with the acknowledged send there."""
+    """Return deliveries of this run without a key, with the acknowledged send at their place."""
     place = ("topic", "epoch_", "queue_id", "queue_offset")
     nameless = context.deliveries.filter(
-        F.col("msg_key").isNull() & F.col("own") & F.col("topic").isin(list(context.topics))
+        F.col("msg_key").isNull() & F.col("own") & of_run(context)
     ).withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
     sent = context.sends.filter("outcome = 'ok'").select(
         "topic",

@@ -128,7 +128,7 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     drain = F.broadcast(drain)
     highest = (
         context.deliveries.filter(~F.col("copied"))
-        .groupBy("gname", "topic", "queue_id")
+        .groupBy(group_of("gname").alias("gname"), "topic", "queue_id")
         .agg(F.max("queue_offset").alias("highest"))
     )
     on_queue = ["gname", "topic", "queue_id"]
