@@ -29,8 +29,8 @@ REPORT_TIMEOUT_S = 90.0
 COMPLAINTS = ("A45", "A47", "A48")
 """Checks that count complaints in words of their own: only their verdicts are compared."""
 COMPARED_COUNTS = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
-NAMED_APART = ("A34", "A35")
-"""Checks whose anomalies are of several kinds, which the two name in ways of their own."""
+NOWHERE = "nowhere"
+"""How many indexes are in no log (A35): these the two name apart, by index and by node."""
 _RANK = {"valid": 0, UNKNOWN: 1, INVALID: 2}
 
 
@@ -211,7 +211,7 @@ def _other_keys(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) 
     """Return which anomalies only one of the two names, where both show all of them."""
     number = ours.get("count", 0)
     is_whole = number == theirs.get("count", 0) and 0 < number <= EVIDENCE_MAX
-    if not is_whole or check in NAMED_APART:
+    if not is_whole or ours.get("details", {}).get(NOWHERE):
         return []
     mine, other = (
         {str(row.get("key")) for row in one.get("evidence") or ()} for one in (ours, theirs)

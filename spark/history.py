@@ -161,7 +161,7 @@ def open_history(path: Path) -> History:
     _open_run_json(history, path / RUN_JSON)
     for name in INPUT_TABLES:
         files = _files_of(path, name)
-        if files:
+        if files and not (name == "replica_log" and has_dumps(path)):
             _open_table(history, name, files)
     for name, line in _misplaced(path):
         history.problems.append(line)
@@ -219,15 +219,13 @@ def _note_empty(history: History) -> None:
     recorded, contract = history.run.get("tables"), history.run.get("contract")
     durability = contract.get("durability") if isinstance(contract, dict) else None
     named = recorded if isinstance(recorded, list) else []
-    is_dumped = has_dumps(history.path)
     for name, table in history.tables.items():
         noted_by_none = name == "raft_event" and durability in WITHOUT_RAFT
-        unread = name == "replica_log" and is_dumped
-        is_lost = name in named and name in FILLED and not (noted_by_none or unread)
+        is_lost = name in named and name in FILLED and not noted_by_none
         if not table.rows and (is_lost or name == "events"):
             history.problems.append(f"{history.path / 'tables' / name}: the table {name} is empty")
             history.unusable |= {name: EMPTY} if is_lost else {}
-    if is_dumped:
+    if has_dumps(history.path):
         return
     logs = history.tables.get("replica_log")
     if "replica_log" in history.unusable:

@@ -208,7 +208,8 @@ def find_cut_commits(history: History) -> list[Row]:
             f"{node} {what} (event {row['seq']}) and had called everything up to {committed}"
             " committed"
         )
-        found.append({"node": node, "index": index, "explain": explain})
+        key = f"{node}:{index}"
+        found.append({"key": key, "node": node, "index": index, "explain": explain})
     return found
 
 

@@ -53,8 +53,10 @@ def check_log_matching(history: History) -> Result:
         words = [f"{crc:08x} on {', '.join(nodes)}" for crc, nodes in views.items()]
         if entry in damaged:
             words.append(f"committed and damaged on {', '.join(damaged[entry])}")
-        explain = f"index {entry[1]} term {entry[2]}: {'; '.join(words)}"
-        found.append({"index": entry[1], "term": entry[2], "explain": explain})
+        group, index, term = entry
+        explain = f"index {index} term {term}: {'; '.join(words)}"
+        key = _key_of(history, group, index)
+        found.append({"key": key, "index": index, "term": term, "explain": explain})
     found += _falling_terms(history, contents)
     sizes = {replica.node: len(replica.rows) for replica in history.replicas}
     summary = f"{len(contents)} (index, term) pairs compared"
@@ -102,6 +104,12 @@ def _behind_later(spans: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, i
         later = min(low, later)
 
 
+def _key_of(history: History, group: str, index: int) -> str:
+    """Return by what both checkers name an index: its group's number, as sends have it, and it."""
+    number = next(replica.number for replica in history.replicas if replica.group == group)
+    return f"{number}:{index}"
+
+
 def _contents(
     history: History,
 ) -> tuple[dict[Entry, dict[int, list[str]]], dict[Entry, list[str]]]:
@@ -134,11 +142,19 @@ def check_committed(history: History) -> Result:
         for row in replica.committed():
             if not row.crc_ok and replica.node in history.damaged_nodes:
                 continue
-            views[replica.group, row.entry_index][replica.node] = (row.term, row.entry_crc)
+            content = (row.term, row.entry_crc)
+            held, name = views[replica.group, row.entry_index], replica.node
+            if held.setdefault(name, content) != content:  # two dumps of one node
+                held[f"{name} once more"] = content
             if row.msg_key is not None:
                 committed_keys.add(row.msg_key)
     found = [
-        {"index": at[1], "views": {n: list(v) for n, v in held.items()}, "explain": words}
+        {
+            "key": _key_of(history, *at),
+            "index": at[1],
+            "views": {n: list(v) for n, v in held.items()},
+            "explain": words,
+        }
         for at, held in sorted(views.items())
         if (words := _describe(history, at, held)) is not None
     ]
@@ -156,7 +172,9 @@ def check_committed(history: History) -> Result:
     if under_replicated:
         summary += f"; {len(under_replicated)} acknowledged, read, and on no majority any more"
     found += absent + replaced + under_replicated + find_cut_commits(history)
-    made = result("A35", found, summary, commit_index=commits, divergent=divergent)
+    made = result(
+        "A35", found, summary, commit_index=commits, divergent=divergent, nowhere=absences
+    )
     return replace(made, count=made.count + absences - len(absent))
 
 

@@ -114,7 +114,7 @@ def check_exits(history: History) -> Result:
         log = " | ".join(map(str, lines)) or "nothing"
         name, code = row.get("process"), row.get("exit")
         explain = f"{name} ended by itself ({code}); the end of its log: {log}"
-        found.append({"process": name, "explain": explain})
+        found.append({"process": str(name), "explain": explain})
     if not found:
         return result("A51", [], "every process ran until it was ended")
     ended = ", ".join(str(row["process"]) for row in found)

@@ -26,6 +26,7 @@ from spark.result import CheckResult
 
 NOTHING: Final = "no logs of processes were recorded"
 _SPAN: Final = "kind string, node string, begun long, over long"
+"""Without a node: of any."""
 
 
 def check_process_logs(context: Context) -> CheckResult:
@@ -55,7 +56,7 @@ def _explained(context: Context) -> Column:
         for fault in context.faults
         for kind in LOG_KINDS
         if explains(fault.kind, kind)
-        for node in (("",) if kind == SHARED else fault.targets or ("",))
+        for node in ((None,) if kind == SHARED else fault.targets or (None,))
     ]
     if not spans:
         return F.lit(col=False)
@@ -70,6 +71,6 @@ def _explains(span: Column, t: Column) -> Column:
     """Return whether a fault on the node brings about a line of that time."""
     return (
         (span["kind"] == F.col("kind"))
-        & ((span["node"] == "") | (span["node"] == F.col("node")))
+        & (span["node"].isNull() | (span["node"] == F.col("node")))
         & (t.isNull() | ((t >= span["begun"]) & (t <= span["over"])))
     )

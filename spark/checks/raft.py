@@ -119,6 +119,7 @@ def _compare_logs(
     result.details = {
         "commit_index": {n.node: n.commit_index for n in entries.nodes},
         "entries": {n.node: n.rows for n in entries.nodes},
+        "nowhere": entries.nowhere,
     }
     parts = [_divergent(context, entries)] if entries.wrong else []
     overwritten = _overwritten(context, entries, outcomes)

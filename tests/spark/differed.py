@@ -5,9 +5,11 @@ Both are asked (`test_differed` here, `tests/unit/chaos/test_differed`), each hi
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from tests.spark.generate import HistoryBuilder, Message
 from tests.spark.kinds import Spoil
+from tests.spark.withheld import log_of
 
 Said = Mapping[str, tuple[str, int]]
 """By check its verdict, and how many anomalies it finds."""
@@ -45,6 +47,48 @@ def nameless_retry(run: HistoryBuilder, messages: list[Message]) -> None:
                 msg_key=None, body_hash=None, payload_run_id=None)  # fmt: skip
 
 
+def decoded(run: HistoryBuilder, messages: list[Message]) -> list[dict[str, Any]]:
+    """Somebody decoded the logs; return the rows, of which all are committed."""
+    log_of(run, messages)
+    rows = run.tables["replica_log"]
+    for row in rows:
+        row.update(committed=True, dump_id="later", term=1, entry_crc=row["index"])
+    return rows
+
+
+def dumped_twice(run: HistoryBuilder, messages: list[Message]) -> None:
+    """What n1 had committed at one time is something else in its next dump."""
+    rows = decoded(run, messages)
+    row = next(row for row in rows if row["node"] == "n1" and row["index"] == 5)
+    rows.append(row | {"dump_id": "first", "term": 7, "entry_crc": 999, "msg_key": None})
+    rows.append(rows.pop(rows.index(row)))
+
+
+def spoiled_beside_dumps(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Nobody needs to decode logs that were copied, so nobody reads how they were decoded."""
+    decoded(run, messages)[-1].update(type="Message")
+    run.with_replicas = True
+
+
+def differ_at_an_index(run: HistoryBuilder, messages: list[Message]) -> None:
+    decoded(run, messages)[-1].update(entry_crc=999)
+
+
+def cut_what_was_committed(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.event("n1", "truncate", 1, index=1)
+
+
+def ended_nameless(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.run["exits"] = [{"process": "n1", "exit": 1}, {"process": None, "exit": 3}]
+
+
+def out_of_files_elsewhere(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A fault of a node without a name is none of this one."""
+    run.fault("descriptors", [""], messages[2].t, messages[6].t)
+    run.add("node_log", node="n0", role="broker", kind="resource", t=messages[3].t, count=1,
+            line="Too many open files", level="ERROR")  # fmt: skip
+
+
 DIFFERED: dict[str, tuple[Said, Spoil]] = {
     "an auditor and a dead letter": ({"A1": ("valid", 0)}, letter_beside),
     "an auditor and a retry": ({"A1": ("valid", 0)}, retry_beside),
@@ -54,5 +98,15 @@ DIFFERED: dict[str, tuple[Said, Spoil]] = {
     "lost to an auditor, and a retry": ({"A1": ("invalid", 1)}, partial(retry_beside, lost=3)),
     "no batch succeeds": ({"A45": ("unknown", 0)}, batches_refused),
     "a retry without a name": ({"A5": ("invalid", 1), "A6": ("valid", 0)}, nameless_retry),
+    "two dumps of a node": ({"A35": ("invalid", 1), "A34": ("valid", 0)}, dumped_twice),
+    "a decoded log beside dumps": (
+        {"A34": ("valid", 0), "A35": ("valid", 0), "A48": ("valid", 0)}, spoiled_beside_dumps,
+    ),
+    "two contents of an entry": (
+        {"A35": ("invalid", 1), "A34": ("invalid", 1)}, differ_at_an_index,
+    ),
+    "a commit cut off": ({"A35": ("invalid", 1)}, cut_what_was_committed),
+    "an end without a name": ({"A51": ("invalid", 2)}, ended_nameless),
+    "no files where nobody is": ({"A62": ("invalid", 1)}, out_of_files_elsewhere),
 }  # fmt: skip
 """What each says, and how the history comes about. Complaints are not counted in process."""

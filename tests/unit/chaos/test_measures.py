@@ -51,20 +51,18 @@ def test_other_number_is_a_disagreement(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("check", "count", "said"),
+    ("check", "count", "nowhere", "said"),
     [
-        ("A5", 1, ["A5 names 7 only in process", "A5 names 8 only on Spark"]),
-        ("A5", 21, []),  # neither shows all
-        ("A35", 1, []),  # it names what it found in other words
+        ("A5", 1, 0, ["A5 names 7 only in process", "A5 names 8 only on Spark"]),
+        ("A5", 21, 0, []),  # neither shows all
+        ("A35", 1, 0, ["A35 names 7 only in process", "A35 names 8 only on Spark"]),
+        ("A35", 1, 1, []),  # what is in no log they name by index, and by node
     ],
 )
-def test_anomaly_that_only_one_names_is_a_disagreement(check, count, said):
+def test_anomaly_that_only_one_names_is_a_disagreement(check, count, nowhere, said):
+    told = {"verdict": "invalid", "count": count, "details": {"nowhere": nowhere}}
     one, other = (
-        {
-            "checks": {check: {"verdict": "invalid", "count": count, "evidence": [{"key": key}]}},
-            "counts": {},
-        }
-        for key in ("7", "8")
+        {"checks": {check: told | {"evidence": [{"key": key}]}}, "counts": {}} for key in ("7", "8")
     )
     assert compare(one, one) == []
     assert compare(one, other) == said
