@@ -100,4 +100,10 @@ EXCUSES: Final = (
             (' or row.get("boot_id")', ""),
         ),
     ),
+    Mutant(
+        name="failed-calls-take-disks",
+        breaks="Calls that fail at a majority excuse loss, though their witness knows of none.",
+        source="Seen in this system: the library refuses calls, and what was written stays.",
+        plant=patch("chaos.catalogue.faults:_kept_all", ("only_there == 0", "only_there == -1")),
+    ),
 )

@@ -132,7 +132,8 @@ class Context:
         return [
             replace(one, targets=tuple(self.ours(one.targets)))
             for one, span in zip(self.faults, spans, strict=True)
-            if not took_nothing(span, spans) and (not one.targets or self.ours(one.targets))
+            if not took_nothing(span, spans, one.only_there)
+            and (not one.targets or self.ours(one.targets))
         ]
 
     @property

@@ -86,12 +86,20 @@ class Span(NamedTuple):
     end: int | None
 
 
-def took_nothing(fault: Span, others: Iterable[Span]) -> bool:
-    """Tell whether a fault needs a loss of power to take anything, and none was among others."""
+def took_nothing(fault: Span, others: Iterable[Span], only_there: int | None = None) -> bool:
+    """Tell whether a fault needs a loss of power to take anything, and none was among others.
+
+    Or whether its calls failed and took nothing, as whoever witnessed it knew (``only_there`` 0):
+    what was written before stays, though a kernel may drop it elsewhere.
+    """
     kind = find(fault.kind or "")
     if kind is None or not kind.only_with_power_loss:
-        return False
+        return kind is not None and _kept_all(kind, only_there)
     return not any(_loses_power(fault, one) for one in others)
+
+
+def _kept_all(kind: FaultEntry, only_there: int | None) -> bool:
+    return kind.takes is Takes.UNSYNCED and not kind.is_power_loss and only_there == 0
 
 
 def _loses_power(during: Span, one: Span) -> bool:

@@ -307,7 +307,7 @@ class History:
         return [
             fault
             for fault, span in zip(self.witnessed, spans, strict=True)
-            if not took_nothing(span, spans) and self.is_here(span.targets)
+            if not took_nothing(span, spans, fault.get("only_there")) and self.is_here(span.targets)
         ]
 
     @cached_property

@@ -203,3 +203,15 @@ def of_so_many(said: dict[str, object], answered: tuple[str, ...]) -> HistoryBui
     for node in answered:
         run.probe(node, "follower", 1, 1_000 * MS)
     return run
+
+
+FAILING: dict[str, tuple[int | None, int]] = {"kept all": (0, 1), "nobody knows": (None, 3)}
+"""How many messages only brokers had whose calls failed, and the exit code where one is lost."""
+
+
+def by_failing_calls(only_there: int | None) -> HistoryBuilder:
+    """The disks of a majority were not taken: calls failed, and their witness may know of more."""
+    run = lost_with_disks(None, "amid")
+    for fault in run.tables["faults"]:
+        fault.update(kind="eio", only_there=only_there)
+    return run

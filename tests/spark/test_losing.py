@@ -4,7 +4,14 @@ import pytest
 
 from chaos.checker import check_history
 from chaos.load import load_history
-from tests.spark.losing import LOSING, NUMBERS, lost_with_disks, of_so_many
+from tests.spark.losing import (
+    FAILING,
+    LOSING,
+    NUMBERS,
+    by_failing_calls,
+    lost_with_disks,
+    of_so_many,
+)
 from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
@@ -60,4 +67,11 @@ def test_both_excuse_the_same(session, tmp_path, name):
 def test_both_know_of_as_many_brokers(session, tmp_path, name):
     said, answered, code = NUMBERS[name]
     report = report_of(session, of_so_many(said, answered), tmp_path, only=["A1"])
+    assert report.verdict.exit_code == code, report.verdict.reasons
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_both_know_calls_that_failed_from_taken_disks(session, tmp_path, name):
+    only_there, code = FAILING[name]
+    report = report_of(session, by_failing_calls(only_there), tmp_path, only=["A1"])
     assert report.verdict.exit_code == code, report.verdict.reasons

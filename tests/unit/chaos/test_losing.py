@@ -6,7 +6,14 @@ from chaos.checker import check_history
 from chaos.load import load_history
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
-from tests.spark.losing import LOSING, NUMBERS, lost_with_disks, of_so_many
+from tests.spark.losing import (
+    FAILING,
+    LOSING,
+    NUMBERS,
+    by_failing_calls,
+    lost_with_disks,
+    of_so_many,
+)
 
 
 @pytest.mark.parametrize("name", LOSING)
@@ -49,3 +56,12 @@ def test_a_majority_of_nobody_knows_how_many_is_found_out(tmp_path):
     with planted(HARNESS_BUGS["majority-of-nobody"]):
         found = check_history(load_history(of_so_many(said, answered).write(tmp_path / "run")))
     assert found.exit_code == 3
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_calls_that_failed_and_took_nothing_excuse_no_loss(name, tmp_path):
+    only_there, code = FAILING[name]
+    history = load_history(by_failing_calls(only_there).write(tmp_path / "run"))
+    assert check_history(history).exit_code == code
+    with planted(HARNESS_BUGS["failed-calls-take-disks"]):
+        assert check_history(load_history(tmp_path / "run")).exit_code == 3
