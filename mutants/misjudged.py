@@ -73,4 +73,13 @@ MISJUDGED: Final = (
             ("not self._consuming", 'all(one.get("auditor") for one in self.deliveries)'),
         ),
     ),
+    Mutant(
+        name="falls-hidden-by-an-overlap",
+        breaks="A term may fall where the last answer but one overlaps with the last.",
+        source="Seen in this system: each was compared with the last that had ended.",
+        plant=patch(
+            "chaos.checker.events:_falls_of_answers",
+            ("list(accumulate((told for _, told in ended), max))", "[told for _, told in ended]"),
+        ),
+    ),
 )

@@ -1,7 +1,7 @@
 """What replicas noted and said of themselves, against the rules of Raft: A30 to A33, A35 (iii).
 
 Events (``raft_event``) are ordered by node and ``seq``, which goes on over restarts. A status
-(``raft_probe``) is compared with the last that had ended before it was asked for. A node may be of
+(``raft_probe``) is compared with those that had ended before it was asked for. A node may be of
 several groups, which have terms, votes and logs of their own. One whose disk a witnessed fault
 wiped or restored has lost its memory by contract: its terms are compared within each life.
 
@@ -11,7 +11,8 @@ Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar
 
 from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.faults import forgets
@@ -26,6 +27,7 @@ from chaos.checker.model import (
 )
 from chaos.history.domains import LEADING
 
+T = TypeVar("T")
 Line = tuple[str | int | None, ...]
 """What tells apart rows that are not compared: node and group, and the life of the node."""
 
@@ -243,25 +245,35 @@ def _steps(rows: Iterable[Row], *, by: Callable[[Row], Line]) -> Iterator[tuple[
 def _falls_of_answers(
     rows: Iterable[Row], column: str, what: str, *, by: Callable[[Row], Line]
 ) -> list[Row]:
-    """Return where an answer is less than the last that had ended before it was asked for."""
+    """Return where an answer is less than what had been told before it was asked for.
+
+    Of those that follow upon a fall and are no less than the one before, none is one more. Where
+    the last that had ended overlaps with a higher one, that one counts all the same.
+    """
     lines: dict[Line, list[Row]] = defaultdict(list)
     for row in rows:
         lines[by(row)].append(row)
     found = []
     for answers in lines.values():
         ended = sorted((r["t1"], r[column]) for r in answers if r.get("t1") is not None)
-        for row in sorted(answers, key=lambda row: int(row["t0"])):
-            before = _last_ended(ended, row["t0"])
-            if before is not None and row[column] < before:
-                found.append(
-                    _fall(row["node"], what, before, row[column], f"answer at {row['t0']}")
-                )
+        highest = list(accumulate((told for _, told in ended), max))
+        asked = sorted(answers, key=lambda row: int(row["t0"]))
+        most = [_last_of(ended, highest, row["t0"]) for row in asked]
+        is_low = [m is not None and row[column] < m for row, m in zip(asked, most, strict=True)]
+        known = [(r["t1"], r[column], low) for r, low in zip(asked, is_low, strict=True)]
+        last = sorted(row for row in known if row[0] is not None)
+        for row, high, low in zip(asked, most, is_low, strict=True):
+            before = _last_of(last, last, row["t0"])
+            if before is not None and low and (not before[2] or before[1] > row[column]):
+                where = f"answer at {row['t0']}"
+                found.append(_fall(row["node"], what, high or 0, row[column], where))
     return found
 
 
-def _last_ended(ended: Sequence[tuple[int, int]], t: int) -> int | None:
+def _last_of(ended: Sequence[tuple[int, ...]], told: Sequence[T], t: int) -> T | None:
+    """Return what is told of the last of those, in order, that had ended before a time."""
     at = bisect_left(ended, (t,)) - 1
-    return None if at < 0 else ended[at][1]
+    return None if at < 0 else told[at]
 
 
 class _Memory:

@@ -6,13 +6,13 @@ by its events and by its statuses. A32: the term of a node never falls. A33: ins
 commit index (and the applied index it tells) never falls. A35 (iii): a node does not lose what it
 had called committed, by a cut or by a restart.
 
-Events are ordered by node and ``seq``, which goes on over restarts; a status is compared with the
-last that had ended before it was asked for. A node that is of several groups has terms, votes and
+Events are ordered by node and ``seq``, which goes on over restarts; a status is compared with
+those that had ended before it was asked for. A node that is of several groups has terms, votes and
 a log in each. One that a fault wiped or restored lost its memory by contract: its votes and terms
 are compared within each of its lives. Source: spec/proof.md 3.6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
@@ -215,24 +215,36 @@ def _falls_of_events(
 def _falls_of_answers(
     answers: DataFrame, column: str, what: str, line: Sequence[Column]
 ) -> DataFrame:
-    """Return where an answer is less than the last that had ended before it was asked for."""
+    """Return where an answer is less than what had been told before it was asked for.
+
+    What is low already, and no less than the last that had ended, is no fall of its own.
+    """
     lines = [key.alias(f"line_{number}") for number, key in enumerate(line)]
-    asked = answers.select(
-        *lines, "node", "t0", F.col("t0").alias("at"), F.col(column).alias("after")
-    )
-    ended = answers.filter("t1 is not null").select(
-        *lines, F.col("t1").alias("at"), F.col(column).alias("told")
-    )
-    # At one instant nothing has ended yet: questions go first.
-    order = Window.partitionBy(*(f"line_{n}" for n in range(len(lines))))
-    order = order.orderBy("at", F.col("told").isNotNull(), "told")
-    order = order.rowsBetween(Window.unboundedPreceding, -1)
-    rows = asked.unionByName(ended, allowMissingColumns=True)
-    rows = rows.withColumn("before", F.last("told", ignorenulls=True).over(order))
-    return rows.filter("after < before").select(
+    asked = answers.select(*lines, "node", "t0", "t1", F.col(column).alias("after"))
+    rows = _with_ended(asked, len(lines), "before", F.max, F.col("after"))
+    rows = rows.withColumn("is_low", F.coalesce(F.expr("after < before"), F.lit(col=False)))
+    told = F.struct("after", "is_low")
+    rows = _with_ended(rows, len(lines), "last", lambda c: F.last(c, ignorenulls=True), told)
+    return rows.filter("is_low and (not last.is_low or last.after > after)").select(
         "node", F.lit(what).alias("what"), "before", "after",
         text("answer at ", F.col("t0")).alias("where"),
     )  # fmt: skip
+
+
+def _with_ended(
+    asked: DataFrame, lines: int, name: str, fold: Callable[[Column], Column], told: Column
+) -> DataFrame:
+    """Return answers with ``told`` of those on their line that had ended before, folded."""
+    ended = asked.filter("t1 is not null")
+    ended = ended.select(*(f"line_{n}" for n in range(lines)), F.col("t1").alias("at"),
+                         told.alias("told"))  # fmt: skip
+    # At one instant nothing has ended yet: questions go first.
+    order = Window.partitionBy(*(f"line_{n}" for n in range(lines)))
+    order = order.orderBy("at", F.col("told").isNotNull(), "told")
+    order = order.rowsBetween(Window.unboundedPreceding, -1)
+    rows = asked.withColumn("at", F.col("t0")).unionByName(ended, allowMissingColumns=True)
+    rows = rows.withColumn(name, fold(F.col("told")).over(order))
+    return rows.filter("t0 is not null").drop("at", "told")
 
 
 def _check_falls(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tests.spark.generate import HistoryBuilder, Message
+from tests.spark.generate import MS, HistoryBuilder, Message
 from tests.spark.kinds import Spoil
 from tests.spark.withheld import log_of
 
@@ -89,6 +89,14 @@ def out_of_files_elsewhere(run: HistoryBuilder, messages: list[Message]) -> None
             line="Too many open files", level="ERROR")  # fmt: skip
 
 
+def fell_behind_an_overlap(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A term was told, and a lower one by who was asked amid it; the third came after both."""
+    t = run.clock
+    for begin, end, term in ((0, 10, 5), (5, 20, 3), (25, 30, 3), (35, 40, 3)):
+        run.add("raft_probe", node="n0", t0=t + begin * MS, t1=t + end * MS, ok=True,
+                role="follower", term=term, group=0, commit=0)  # fmt: skip
+
+
 DIFFERED: dict[str, tuple[Said, Spoil]] = {
     "an auditor and a dead letter": ({"A1": ("valid", 0)}, letter_beside),
     "an auditor and a retry": ({"A1": ("valid", 0)}, retry_beside),
@@ -107,6 +115,7 @@ DIFFERED: dict[str, tuple[Said, Spoil]] = {
     ),
     "a commit cut off": ({"A35": ("invalid", 1)}, cut_what_was_committed),
     "an end without a name": ({"A51": ("invalid", 2)}, ended_nameless),
+    "a fall behind an overlap": ({"A32": ("invalid", 1)}, fell_behind_an_overlap),
     "no files where nobody is": ({"A62": ("invalid", 1)}, out_of_files_elsewhere),
 }  # fmt: skip
 """What each says, and how the history comes about. Complaints are not counted in process."""

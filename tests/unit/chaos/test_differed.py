@@ -22,7 +22,11 @@ def test_each_check_says_what_both_are_to_say(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("bug", "name"), [("copies-say-who-reads", "an auditor and a dead letter")]
+    ("bug", "name"),
+    [
+        ("copies-say-who-reads", "an auditor and a dead letter"),
+        ("falls-hidden-by-an-overlap", "a fall behind an overlap"),
+    ],
 )
 def test_planted_misjudgement_is_seen(bug, name, tmp_path):
     with planted(HARNESS_BUGS[bug]):
