@@ -38,6 +38,10 @@ when all files were read in the order of time."""
 ROWS_PER_FILE: Final = 50_000
 BYTES_PER_LOOK: Final = 2 << 20
 """So much of a recording is read in one round: a backlog takes several."""
+LINE_BYTES_MAX: Final = 64 << 20
+"""A longer line is none of a recorder."""
+EARLY_MAX: Final = 50_000
+"""So many deliveries may wait for the first send to their topic before consumers' files wait."""
 LANDING: Final = "landing"
 _MS: Final = 1_000_000
 _DOUBTFUL: Final = frozenset(code for code, row in CODES.items() if not row.definite)
@@ -117,11 +121,17 @@ class Feed:
         """
         begun = time.monotonic_ns() if now_ns is None else now_ns
         early, self._early = self._early, []
-        facts = [fact for path in self._paths() for fact in self._read(path)]
+        facts = []
+        for path in self._paths():
+            if _is_of_producer(path) or len(early) + len(self._early) < EARLY_MAX:
+                facts += self._read(path)
+            else:  # until producers' were read so far: that tells of which topics these are
+                self._recordings.setdefault(path, _Recording()).has_more = True
         late = any(recording.has_more for recording in self._recordings.values())
+        sent = [one for path, one in self._recordings.items() if _is_of_producer(path)]
         fresh = len(self._early)
         facts += [fact for row in early for fact in self._of_delivery(row)]
-        if not late:  # all that was sent before these was read: nobody sent to their topics
+        if not any(one.has_more for one in sent):  # nobody sent to their topics before these
             del self._early[fresh:]
         for start in range(0, len(facts), ROWS_PER_FILE):
             self._land(facts[start : start + ROWS_PER_FILE])
@@ -141,17 +151,22 @@ class Feed:
 
     def _paths(self) -> list[Path]:
         """Return the recordings, producers' first: sends come before what is made of them."""
-        return sorted(
-            (self.run / "raw").glob("*.jsonl"), key=lambda p: ("producer" not in p.name, p)
-        )
+        return sorted((self.run / "raw").glob("*.jsonl"), key=lambda p: (not _is_of_producer(p), p))
 
     def _read(self, path: Path) -> Iterator[dict[str, Any]]:
         at = self._recordings.setdefault(path, _Recording())
         with path.open("rb") as file:
             file.seek(at.offset)
             chunk = file.read(BYTES_PER_LOOK)
+            at.has_more = len(chunk) == BYTES_PER_LOOK
+            while at.has_more and b"\n" not in chunk[-BYTES_PER_LOOK:]:  # a line of more than that
+                if len(chunk) >= LINE_BYTES_MAX:
+                    why = f"a line of more than {LINE_BYTES_MAX >> 20} MiB"
+                    raise DamagedFeedError(f"{path}:{at.lines + 1}: {why}")
+                more = file.read(BYTES_PER_LOOK)
+                chunk += more
+                at.has_more = len(more) == BYTES_PER_LOOK
         whole = chunk.rfind(b"\n") + 1  # the last line may be half written
-        at.has_more = len(chunk) == BYTES_PER_LOOK
         at.offset += whole
         for line in chunk[:whole].splitlines():
             try:
@@ -243,6 +258,10 @@ class Feed:
         self._files += 1
         self.landed += len(facts)
         self._rows += len(facts) if counted else 0
+
+
+def _is_of_producer(path: Path) -> bool:
+    return "producer" in path.name
 
 
 def _is_refused(row: dict[str, Any]) -> bool:

@@ -93,6 +93,44 @@ def test_a_delivery_waits_for_the_first_send_to_its_topic(tmp_path, monkeypatch)
     assert feed.look(run.clock) == 1, "all that was sent before it had been read"
 
 
+def test_consumers_wait_where_producers_are_far_behind_them(tmp_path, monkeypatch):
+    """What waits for the first send to its topic has a limit, and none of it is left out."""
+    monkeypatch.setattr("spark.stream.feed.BYTES_PER_LOOK", 4_000)
+    monkeypatch.setattr("spark.stream.feed.EARLY_MAX", 20)
+    run = Recording(tmp_path / "run")
+    run.traffic(60, 1)
+    sent = {"key": 2 << 40, "hash": 7, "queue": 0, "offset": 0}
+    run._event("invoke", sent | {"op": 900}, {
+        "topic": "new", "msg_key": sent["key"], "body_hash": 7, "body_len": 10,
+    })  # fmt: skip
+    for _ in range(200):
+        run.deliver(sent, topic="new")
+    feed = Feed(run.run, tmp_path / "landing")
+    most = 0
+    for _ in range(200):
+        feed.look(run.clock)
+        most = max(most, len(feed._early))
+        if not feed.is_behind:
+            break
+    assert 20 <= most < 60
+    assert not feed.is_behind
+    assert sum(row["topic"] == "new" and row["what"] == "delivery" for row in landed(feed)) == 200
+
+
+def test_a_line_that_is_longer_than_a_look_is_read_or_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("spark.stream.feed.BYTES_PER_LOOK", 64)
+    run = Recording(tmp_path / "run")
+    run.traffic(2, 1)
+    feed = Feed(run.run, tmp_path / "landing")
+    for _ in range(100):
+        feed.look(run.clock)
+    assert not feed.is_behind
+    assert feed.rows == 2 * 3 + 1
+    monkeypatch.setattr("spark.stream.feed.LINE_BYTES_MAX", 64)
+    with pytest.raises(DamagedFeedError, match=r"\.jsonl:1: a line of more than"):
+        Feed(run.run, tmp_path / "other").look(run.clock)
+
+
 def test_a_hole_in_a_recording_is_named(tmp_path):
     run = Recording(tmp_path / "run")
     run.traffic(2, 1)
