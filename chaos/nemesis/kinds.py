@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chaos.catalogue.contracts import CONTROLLER, MODES, RAFT
 from chaos.nemesis.base import Fault
 from chaos.nemesis.clients import ClientKill, Storm
 from chaos.nemesis.controllers import Isolation, cut_controllers
@@ -77,6 +78,8 @@ class Kind:
     """Whether a library must stand between brokers and their disks and clocks."""
     every_link: bool = False
     """Whether clients and name servers must be behind links that can be broken."""
+    modes: tuple[str, ...] = tuple(MODES)
+    """The ways to replicate that have what it is done to."""
 
     def complete(self, given: Mapping[str, Any]) -> dict[str, float | str]:
         """Return all parameters: those given, else their defaults. Errors: ValueError."""
@@ -128,7 +131,8 @@ def _of_name_servers(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kin
 
 def _servers(kind: str, count: int, method: str) -> Kind:
     made, parameters = of_servers(kind), {"count": Bounds(count, 1, 3)}
-    return Kind(make=made, targets=(0, 0), parameters=parameters, method=method)
+    modes = (CONTROLLER,) if kind.startswith("controller_") else tuple(MODES)
+    return Kind(make=made, targets=(0, 0), parameters=parameters, method=method, modes=modes)
 
 
 FAULTS: Final[Mapping[str, Kind]] = {
@@ -198,18 +202,25 @@ FAULTS: Final[Mapping[str, Kind]] = {
     "isolate": Kind(make=isolate),
     "client_cut": Kind(make=cut_clients, targets=(1, 3), every_link=True),
     "namesrv_cut": Kind(make=cut_name_servers, targets=(1, 3), every_link=True),
-    "controller_cut": Kind(make=cut_controllers, targets=(1, 3)),
+    "controller_cut": Kind(make=cut_controllers, targets=(1, 3), modes=(CONTROLLER,)),
     "controller_isolate": Kind(
-        make=Isolation, targets=(0, 0), parameters={"count": Bounds(2, 1, 3)}
+        make=Isolation,
+        targets=(0, 0),
+        parameters={"count": Bounds(2, 1, 3)},
+        modes=(CONTROLLER,),
     ),
     "controller_kill": _servers("controller_kill", 1, "SIGKILL"),
     "controller_pause": _servers("controller_pause", 2, "SIGSTOP"),
     "namesrv_kill": _servers("namesrv_kill", 1, "SIGKILL"),
     "namesrv_pause": _servers("namesrv_pause", 1, "SIGSTOP"),
-    "remove_member": Kind(make=Remove, method=_REQUEST),
-    "transfer": Kind(make=Transfer, method=_REQUEST),
+    "remove_member": Kind(make=Remove, method=_REQUEST, modes=(RAFT,)),
+    "transfer": Kind(make=Transfer, method=_REQUEST, modes=(RAFT,)),
     "trim": Kind(
-        make=Trim, targets=_SOME, parameters={"keep": Bounds(100, 0, 1e9)}, method=_REQUEST
+        make=Trim,
+        targets=_SOME,
+        parameters={"keep": Bounds(100, 0, 1e9)},
+        method=_REQUEST,
+        modes=(RAFT,),
     ),
     "namesrv_delay": _of_name_servers("namesrv_delay", _LATE),
     "namesrv_reset": _of_name_servers("namesrv_reset", {}),

@@ -6,10 +6,7 @@ Pure. Source: docs/chaos.md (scenario files).
 from dataclasses import replace
 
 from chaos.catalogue.contracts import CONTROLLER, RAFT
-from chaos.scenarios.schema import Plan, WrongScenario
-
-OF_CONTROLLERS = "controller_"
-"""How kinds of faults begin that want controllers."""
+from chaos.scenarios.schema import Plan, WrongScenario, kinds_without
 
 
 def in_mode(plan: Plan, mode: str) -> Plan:
@@ -19,13 +16,9 @@ def in_mode(plan: Plan, mode: str) -> Plan:
     if RAFT in {plan.mode, mode}:
         todo = "--mode is of pairs, the others say theirs (cluster: mode)"
         raise WrongScenario(f"{plan.name}: it is of {plan.mode}, and so no {mode}; {todo}")
-    kinds = {fault.kind for entry in plan.timeline for fault in entry.faults}
-    kinds |= {step.kind for step in plan.steps if step.kind}
-    kinds |= {choice.kind for choice in plan.random.packages} if plan.random else set()
-    wanting = sorted(kind for kind in kinds if kind.startswith(OF_CONTROLLERS))
-    if wanting and mode != CONTROLLER:
+    if lacking := kinds_without(plan, mode):
         todo = "leave --mode out"
-        raise WrongScenario(f"{plan.name}: {mode} has no controllers for {wanting[0]}; {todo}")
+        raise WrongScenario(f"{plan.name}: {mode} has nothing for {lacking[0]}; {todo}")
     if mode == CONTROLLER and any(step.do == "switch" for step in plan.steps):
         todo = "take masters-that-die-with-a-tail, or leave --mode out"
         raise WrongScenario(f"{plan.name}: it switches by hand, which controllers refuse; {todo}")

@@ -216,7 +216,20 @@ def parse(text: str, path: str) -> Plan:
     for name, part in readers.items():
         if name in found:
             made |= part(reader, found[name])
-    return Plan(**made)
+    plan = Plan(**made)
+    if lacking := kinds_without(plan, plan.mode):
+        line = found["cluster"].line if "cluster" in found else root.line
+        todo = "take it out, or set cluster: mode to one of: " + ", ".join(FAULTS[lacking[0]].modes)
+        raise reader.wrong(line, f"{plan.mode} has nothing for {lacking[0]}", todo)
+    return plan
+
+
+def kinds_without(plan: Plan, mode: str) -> list[str]:
+    """Return the kinds of faults of a plan to which a mode has nothing that they are done to."""
+    kinds = {fault.kind for entry in plan.timeline for fault in entry.faults}
+    kinds |= {step.kind for step in plan.steps if step.kind}
+    kinds |= {choice.kind for choice in plan.random.packages} if plan.random else set()
+    return sorted(kind for kind in kinds if mode not in FAULTS[kind].modes)
 
 
 def _cluster(reader: _Reader, node: Node) -> dict[str, Any]:

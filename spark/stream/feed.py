@@ -121,7 +121,7 @@ class Feed:
         """
         begun = time.monotonic_ns() if now_ns is None else now_ns
         early, self._early = self._early, []
-        facts = []
+        facts: list[dict[str, Any]] = []
         for path in self._paths():
             if _is_of_producer(path) or len(early) + len(self._early) < EARLY_MAX:
                 facts += self._read(path)

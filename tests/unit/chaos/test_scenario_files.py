@@ -171,6 +171,13 @@ def test_any_text_is_read_or_refused(text):
         (HEAD + "random:\n  packages: {cut: 1}", 4, "cut has 1|two"),
         (HEAD + "random:\n  hold: [3, 1]\n  packages: {kill: 1}", 4, "3 is more than 1"),
         (HEAD + "a: &b 1", 3, "an anchor"),
+        (
+            HEAD + "cluster: {mode: sync-master}\ntimeline:\n- do: [{trim: all}]",
+            3,
+            "sync-master has nothing for trim; take it out, or set cluster: mode to one of: raft",
+        ),
+        (HEAD + "timeline:\n- do: [controller_kill]", 1, "raft has nothing for controller_kill"),
+        (HEAD + "random:\n  packages: {controller_pause: 1}", 1, "raft has nothing for"),
     ],
 )
 def test_complaint_names_file_line_and_what_to_do(text, line, said):
@@ -323,8 +330,8 @@ def test_a_file_of_a_pair_runs_in_the_other_modes(mode):
     [
         ("a-slave-that-is-not-there", RAFT, "it is of sync-master, and so no raft"),
         ("starved-leader", CONTROLLER, "it is of raft, and so no controller"),
-        ("a-master-nobody-told", SYNC_MASTER, "has no controllers for controller_cut"),
-        ("controllers-without-a-majority", ASYNC_MASTER, "no controllers for controller_kill"),
+        ("a-master-nobody-told", SYNC_MASTER, "has nothing for controller_cut"),
+        ("controllers-without-a-majority", ASYNC_MASTER, "has nothing for controller_kill"),
         ("a-master-without-its-disk", CONTROLLER, "switches by hand"),
     ],
 )
