@@ -104,7 +104,7 @@ CLIENTS: Final = (
         " from its beginning.",
         source="docs/client.md (where a group begins).",
         plant=patch(
-            "ledgermq.client.route:RouteCache.look_for",
+            "ledgermq.client.route:RouteCache._is_nowhere",
             ("if self._name_servers.count == 1:", "if True:"),
         ),
     ),

@@ -36,8 +36,8 @@ EVERYDAY: Final = (
         breaks="A group that begins at the end skips the first messages of a topic made later.",
         source="docs/client.md (where a group begins).",
         plant=patch(
-            "ledgermq.client.group_member:GroupMember._rebalance",
-            ("            self._queues_at_first.setdefault(topic, frozenset())\n", ""),
+            "ledgermq.client.group_member:GroupMember._on_unknown",
+            ("        self._queues_at_first.setdefault(topic, frozenset())\n", ""),
         ),
     ),
     Mutant(

@@ -32,7 +32,6 @@ from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.puller import MessageService
-from ledgermq.client.route import TopicRoute
 from ledgermq.client.stored_offset import StoredOffset
 from ledgermq.client.strategies import share_of
 from ledgermq.client.subscription import Sql92, Subscription, parse_subscription, retry_topic
@@ -365,13 +364,12 @@ class GroupMember(StartStop):
     async def _rebalance(self) -> bool:
         """Bring the assignment in line with the group; returns whether all of it succeeded."""
         orders = self._orders
-        balanced = await self._give_up_former()
+        balanced, unknown = await self._give_up_former(), dict[str, NoRoute]()
         for topic in sorted(self._subscriptions):
             try:
-                route = await self._route_of(topic)
+                route = await self.routes.get(topic)
             except NoRoute as error:
-                self._queues_at_first.setdefault(topic, frozenset())
-                self.hindrances.on_blocked(topic, error)
+                unknown[topic] = error
                 continue  # It does not exist yet; _check_leaders goes on looking.
             except RemotingError as error:
                 self.hindrances.on_blocked(topic, error)
@@ -393,19 +391,22 @@ class GroupMember(StartStop):
             taken = await self.assignment.change(topic, mine)
             self.hindrances.on_share(topic, taken=taken, empty=not mine)
             balanced &= taken
+        balanced &= await self._on_unknown(unknown)
         if balanced and not self.hindrances and orders == self._orders:
             self._joined.set()
         return balanced
 
-    async def _route_of(self, topic: str) -> TopicRoute:
-        """Return a route; whether a topic is new decides where a group begins that skips the old.
-
-        Errors: `RemotingError`.
-        """
+    async def _on_unknown(self, unknown: Mapping[str, NoRoute]) -> bool:
+        """Take topics for new, behind all others: a group that skips the old asks everywhere."""
         skips = self.options.consume_from is ConsumeFrom.LAST_OFFSET
-        if not skips or topic in self._queues_at_first or topic == self._retry_topic:
-            return await self.routes.get(topic)
-        return await self.routes.look_for(topic)
+        seen = self._queues_at_first.keys() | {self._retry_topic}
+        left = await self.routes.maybe_known([one for one in unknown if skips and one not in seen])
+        for topic in [one for one in unknown if one not in left]:
+            self._queues_at_first.setdefault(topic, frozenset())
+            self.hindrances.on_blocked(topic, unknown[topic])
+        if left:
+            self._wanted.set()
+        return not left
 
     async def _share(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         """Return which of the queues of a topic are this member's; raises ``RemotingError``."""

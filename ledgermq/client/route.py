@@ -9,7 +9,7 @@ Source: TopicRouteData, MQClientInstance.topicRouteData2TopicPublishInfo, broker
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledgermq.client.background import join
@@ -26,6 +26,8 @@ PERM_WRITE = 2
 MASTER_ID = 0
 ASK_AGAIN_MS = 20
 """A failure asks for a route at once, but so long after the last failure that did."""
+LOOKED_FOR_AT_ONCE_MAX = 100
+"""Topics for which all name servers are asked side by side."""
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
@@ -169,17 +171,18 @@ class RouteCache:
         """Return the route, fetching it if it is unknown; raises ``NoRoute`` or as `refresh`."""
         return self._routes.get(topic) or await self.refresh(topic)
 
-    async def look_for(self, topic: str) -> TopicRoute:
-        """As `get`, but nobody knows a topic only if no name server does: one may have just begun.
+    async def maybe_known(self, topics: Sequence[str]) -> list[str]:
+        """Ask all name servers for topics that one does not know: it may have just begun.
 
-        Errors: as `get`.
+        Side by side, since one that hangs takes its time for each. Returns those that another one
+        knows, or of which none could be asked; the rest are nowhere.
         """
-        try:
-            return await self.get(topic)
-        except NoRoute:
-            if self._name_servers.count == 1:
-                raise
-            return await self.refresh(topic, failed_at_ns=self._clock.monotonic_ns())
+        found: list[str] = []
+        for start in range(0, len(topics), LOOKED_FOR_AT_ONCE_MAX):
+            some = topics[start : start + LOOKED_FOR_AT_ONCE_MAX]
+            nowhere = await asyncio.gather(*[self._is_nowhere(topic) for topic in some])
+            found += [topic for topic, is_so in zip(some, nowhere, strict=True) if not is_so]
+        return found
 
     async def refresh(
         self, topic: str, *, failed_at_ns: int | None = None, suspects: frozenset[str] = frozenset()
@@ -232,6 +235,21 @@ class RouteCache:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _is_nowhere(self, topic: str) -> bool:
+        """Tell whether no name server knows a topic that one of them does not know."""
+        if self._name_servers.count == 1:
+            return True
+        task = self._fetches.get(topic)
+        if task is not None:  # It may ask only one of them.
+            await asyncio.wait({task})
+        if topic in self._routes:
+            return False
+        try:
+            await self.refresh(topic, failed_at_ns=self._clock.monotonic_ns())
+        except RemotingError as error:
+            return isinstance(error, NoRoute)
+        return False
 
     def _forget_fetch(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._fetches.pop(topic, None)

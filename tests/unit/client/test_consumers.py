@@ -386,6 +386,41 @@ def test_planted_trust_in_the_first_name_server_is_found():
         run(consume_from_last_behind_a_new_name_server, name_servers=2)
 
 
+class Silent(asyncio.Protocol):
+    """A name server that hangs: it takes requests, and answers none."""
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def data_received(self, data):
+        self.asked.append(data)
+
+
+def test_topics_that_are_nowhere_hold_up_no_other_where_a_name_server_hangs():
+    async def body(cluster):
+        asked, recorder = [], Recorder()
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(lambda: Silent(asked), "127.0.0.1") as server:
+            silent = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            consumer = consumer_of(
+                cluster, recorder, ConsumeOptions(suspend_ms=200), request_timeout_ms=800,
+                namesrv_addrs=(cluster.name_servers[0].addr, silent),
+            )  # fmt: skip
+            missing = {f"missing-{number}" for number in range(4)}
+            for topic in missing:
+                consumer.subscribe(topic)
+            async with consumer:
+                await recorder.until(lambda: TOPIC in recorder.assigned)
+                assert not missing & consumer._queues_at_first.keys()
+                while not missing & consumer._queues_at_first.keys():
+                    await asyncio.sleep(0.005)
+                assert all(topic.encode() in b"".join(asked) for topic in missing), "one by one"
+                while not missing <= consumer._queues_at_first.keys():
+                    await asyncio.sleep(0.005)
+
+    run(body)
+
+
 async def consume_from_last_of_a_new_topic(cluster):
     recorder = Recorder()
     options = ConsumeOptions(suspend_ms=200, pull_timeout_ms=1_000)
