@@ -123,7 +123,8 @@ def _check(node: str, address: str) -> None:
     from dledger.limits import NODE_ID
 
     if not NODE_ID.match(node):
-        raise typer.BadParameter(f"{node!r} does not end in a number", param_hint="--id")
+        said = f"{node!r} is not at most 64 letters, digits and _, the last one a digit (n3)"
+        raise typer.BadParameter(said, param_hint="--id")
     if len(parse_addresses(address, "--address")) != 1:
         raise typer.BadParameter("one HOST:PORT is expected", param_hint="--address")
 
