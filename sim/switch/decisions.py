@@ -78,25 +78,27 @@ class Decisions:
                 f"{host} applies a command as number {index}; {self.last} had been applied without",
             )
         self.last = index
-        after = machine.groups.get(self._name)
-        if command.group == self._name:
-            self._check_rules(after, command, outcome)
+        before, after = self.group, machine.groups.get(self._name)
         if after is not None and outcome.code is Code.SUCCESS:
             self._check_granted(after, command)
-            self._check_moved(self.group, after, command)
+            self._check_moved(before, after, command)
         if outcome.changed and after is not None:
-            before, self.group = self.group, after
+            self.group = after
             self._judge(before, after, command)
             self._on_change(before, after)
+        if command.group == self._name:  # last: who sees the harm says more
+            self._check_rules(before, after, command, outcome)
 
-    def _check_rules(self, after: Group | None, command: Command, outcome: Outcome) -> None:
+    def _check_rules(
+        self, before: Group | None, after: Group | None, command: Command, outcome: Outcome
+    ) -> None:
         """A command is granted or refused, and changes the group, as the rules say."""
-        wanted = follows(self.group, command)
+        wanted = follows(before, command)
         is_granted = outcome.code is Code.SUCCESS
-        if is_granted != (wanted is not None) or after != (wanted or self.group):
+        if is_granted != (wanted is not None) or after != (wanted or before):
             raise Violation(
                 self.rules_name,
-                f"{command} ends with {outcome.code} {outcome.remark!r}: {self.group} becomes "
+                f"{command} ends with {outcome.code} {outcome.remark!r}: {before} becomes "
                 f"{after}, and by the rules {wanted or 'it is refused'}",
             )
 

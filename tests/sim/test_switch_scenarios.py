@@ -125,7 +125,7 @@ def test_reported_loss_does_not_happen_here(name):
         (
             "KIP-966-unclean",
             ALL["lost-end-stays-in-sync"],
-            "A36 elected without the end of its log",
+            "A36 decided otherwise than the rules say",
         ),
         (
             "5663",
