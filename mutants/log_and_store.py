@@ -31,7 +31,7 @@ LOG_AND_STORE: Final = (
         source="RocketMQ's queue files are named by the offset of their first unit, in bytes.",
         plant=patch(
             "store.recovery.beginnings:_end_of_search",
-            ("is_borne_out = queue.max_offset * UNIT_BYTES > queue.first_file", "is_borne_out = 1"),
+            ("_is_borne_out(queue) and", "True and"),
         ),
     ),
     Mutant(
@@ -40,7 +40,7 @@ LOG_AND_STORE: Final = (
         source="RocketMQ keeps a queue's last file, so that the queue counts on.",
         plant=patch(
             "store.recovery.beginnings:keep_counts",
-            ("if offset and offset * UNIT_BYTES == queue.first_file:", "if False:"),
+            ("if offset and not _is_borne_out(queue):", "if False:"),
         ),
     ),
     Mutant(

@@ -55,8 +55,7 @@ def find_wrong_beginnings(
             if physical < ends.get((topic, queue_id), 0) and not flags & FLAG_NOT_INDEXED:
                 del ends[topic, queue_id]
                 queue = queues[topic, queue_id]
-                is_empty = queue.min_offset == queue.max_offset
-                if offset < queue.min_offset or (is_empty and offset > queue.min_offset):
+                if offset < queue.min_offset or _lacks(queue, offset):
                     _log.warning(
                         "event=queue_begins_elsewhere topic=%s queue=%d at=%d log_has=%d",
                         queue.topic, queue_id, queue.min_offset, offset,
@@ -68,26 +67,42 @@ def find_wrong_beginnings(
 
 
 def keep_counts(queues: "ConsumeQueues") -> None:
-    """Have a unit bear out how far a queue has counted of which only a file's name is left.
+    """Have units bear out how far a queue has counted of which only a file's name is left.
 
-    No checkpoint of ours keeps a queue without units: it would count from 0 again.
+    No checkpoint of ours keeps a queue without units: it would count from 0 again. They lie in the
+    file before: the log may have the very next message, which is to be dispatched yet.
     """
     for queue in queues.by_key.values():
         offset = queue.max_offset
-        if offset and offset * UNIT_BYTES == queue.first_file:
+        if offset and not _is_borne_out(queue):
             _log.warning(
                 "event=queue_counts_on topic=%s queue=%d behind=%d",
                 queue.topic, queue.queue_id, offset,
             )  # fmt: skip
             queue.reset()
-            queues.begin(queue, offset + 1)
+            queues.begin(queue, offset - 1)
+            queues.fill(queue, 1)
 
 
 def _end_of_search(queue: "ConsumeQueue", file_bytes: int, log_end: int, *, is_small: bool) -> int:
     """Return up to where in the log an earlier message of a queue may lie; 0: nowhere."""
     if queue.min_offset == queue.max_offset:
-        is_borne_out = queue.max_offset * UNIT_BYTES > queue.first_file
-        return 0 if is_borne_out and not is_small else log_end
+        return 0 if _is_borne_out(queue) and not is_small else log_end
     if queue.min_offset * UNIT_BYTES % file_bytes:
         return 0
     return int.from_bytes(queue.read(queue.min_offset, 1)[:8], "big")
+
+
+def _lacks(queue: "ConsumeQueue", offset: int) -> bool:
+    """Tell whether a queue with nothing left should not go on with a message that the log has.
+
+    One of which only a file's name is left does not: nobody knows that its units come yet.
+    """
+    if queue.min_offset < queue.max_offset:
+        return False
+    return offset > queue.min_offset or (offset == queue.min_offset and not _is_borne_out(queue))
+
+
+def _is_borne_out(queue: "ConsumeQueue") -> bool:
+    """Tell whether there is a unit, of whatever, before the end of a queue."""
+    return queue.max_offset * UNIT_BYTES > queue.first_file
