@@ -162,8 +162,8 @@ class BrokerController:
             leave.callback(self._claim().close)
         leave.push_async_callback(self._client.close)
         leave.callback(mode.leave)
+        leave.push_async_callback(mode.log.stop)  # also of one that was opened in vain
         mode.open()
-        leave.push_async_callback(mode.log.stop)
         leave.callback(self.store.close_files)
         mode.load()
         leave.push_async_callback(self.store.stop)

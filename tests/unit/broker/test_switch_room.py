@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +23,6 @@ from mutants.planting import planted
 from tests.unit.broker.test_switching_broker import broker_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from broker.switch.broker import SwitchingBroker
 
 WAIT_S = 20
@@ -137,3 +137,31 @@ def test_a_disk_that_fails_ends_the_broker(tmp_path: Path) -> None:
         asyncio.run(begin(tmp_path, errno.EIO))
     with planted(BY_TESTS["switch-full-disk-ends-the-role"]), pytest.raises(FatalError):
         asyncio.run(begin(tmp_path, errno.ENOSPC))
+
+
+def files_left_open(path: Path) -> int:
+    """Return how many files are open for the log after a role that did not begin."""
+
+    async def main() -> int:
+        disk = SmallDisk()
+        broker = living(path, disk, [View(2, 5, "", "", frozenset({2}), 5)])
+        config = broker._config.plain_log_config()
+        log = Path(config.directory) / f"{0:020d}"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        os.truncate(log, config.segment_bytes)
+        await broker._registration.register(broker._progress)
+        disk.error = errno.ENOSPC
+        with pytest.raises(switching.NoRoom):
+            await broker._follow(View(2, 5, "", "", frozenset({2}), 5))
+        await broker._end_role("the disk is full")
+        links = [one for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+        left = sum(os.path.realpath(one) == str(log.resolve()) for one in links)
+        await broker.stop()
+        return left
+
+    return asyncio.run(main())
+
+
+def test_a_role_that_had_no_room_leaves_no_file_open(tmp_path: Path) -> None:
+    assert not files_left_open(tmp_path)
