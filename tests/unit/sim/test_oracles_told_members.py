@@ -105,7 +105,7 @@ def told():
     processor._waiting = {}
     processor._producers = SimpleNamespace(close=lambda _id: None)
     processor._consumers = SimpleNamespace(close=lambda _id: ["a", "b"])
-    processor.notify = groups.append
+    processor._notifier = SimpleNamespace(notify=groups.append)
     processor.on_close(SimpleNamespace(id=7))
     return groups
 
