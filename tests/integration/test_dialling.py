@@ -136,7 +136,10 @@ class DyingMember:
                     self._answer(accepted)
 
     def _answer(self, accepted: socket.socket) -> None:
-        (greeting,) = FrameDecoder().feed(accepted.recv(4096))
+        received = accepted.recv(4096)
+        if not received:
+            return  # whoever dials has stopped meanwhile
+        (greeting,) = FrameDecoder().feed(received)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         accepted.sendall(Acceptor((KEY,), ("g", "n1"), os.urandom).challenge(greeting))
 
