@@ -220,7 +220,7 @@ class Trimmer:
         )  # fmt: skip
         self._remove(steps, partial(self._answer, trimmed=True))
 
-    def _remove(self, steps: Sequence[Callable[[], None]], done: Callable[[], None]) -> None:
+    def _remove(self, steps: Sequence[Callable[[], object]], done: Callable[[], None]) -> None:
         """Remove files, a few at a time: what else waits for the thread comes in between.
 
         What a stop leaves is removed at the next start.

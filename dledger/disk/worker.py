@@ -29,7 +29,7 @@ class Worker:
         self._pool = ThreadPoolExecutor(1, name)
         self._on_error = on_error
 
-    def submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], object], then: Callable[[], None]) -> None:
         """Run ``work`` in the thread, and ``then`` in the loop if it succeeded."""
         self._submitted_ms.append(self._clock.monotonic_ms())
         future = self._loop.run_in_executor(self._pool, work)

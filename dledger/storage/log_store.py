@@ -91,7 +91,6 @@ class LogStore:
         self._ends: dict[LogIndex, int] = {}
         """Where the last entries of the spans end that were written last: commits stand there."""
         self._dropped: deque[tuple[Segments, Dropped]] = deque()
-        self._left_over = 0  # steps that removed nothing: the next trim needs more of them
         """Files that trims have let go of and that are still there, in the order of removal."""
         self.before_cut: Callable[[LogIndex], None] = _nothing
         """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
@@ -243,7 +242,7 @@ class LogStore:
         """Return the first entries, up to ``limit_index``, of the segments."""
         return segment_heads(self._data, self.first_index, limit_index, self.entry)
 
-    def trim(self, plan: TrimPlan) -> list[Callable[[], None]]:
+    def trim(self, plan: TrimPlan) -> list[Callable[[], object]]:
         """Begin the log at ``plan.first_index``; return what removes the files, in one thread.
 
         Each step removes a few, the oldest first, whichever trim let go of them: a crash leaves no
@@ -261,22 +260,22 @@ class LogStore:
         parts = [(self._data, part) for part in data.parts(REMOVED_AT_ONCE)]
         parts += [(self._index, part) for part in index.parts(REMOVED_AT_ONCE)]
         self._dropped += parts
-        steps, self._left_over = max(1, self._left_over + len(parts)), 0
-        return [self._remove_next] * steps
+        # As many as are there: earlier steps may have left some, and one too many does nothing.
+        return [self._remove_next] * max(1, len(self._dropped))
 
-    def _remove_next(self) -> None:
-        """Remove a part; where no more files may be opened, it is left for the next trim."""
+    def _remove_next(self) -> bool:
+        """Remove a part; False where no more files may be opened: it is left for the next trim."""
         if not self._dropped:
-            return
+            return True
         row, part = self._dropped[0]
         try:
             row.remove(part)
         except OSError as error:
             if error.errno not in NO_FILES:
                 raise _failed("remove segments", error) from error
-            self._left_over += 1
-            return
+            return False
         self._dropped.popleft()
+        return True
 
     def stage(self, work: StageWork) -> Staged:
         """Keep a chunk of a snapshot aside; with its last one let it count. Not in the loop.
@@ -284,10 +283,8 @@ class LogStore:
         It runs in the thread that removes files. After that the log is void: `restart` must
         follow. Errors: `FatalError`.
         """
-        while work.install and self._dropped:
-            left_over = self._left_over
-            self._remove_next()  # what began behind the snapshot would not follow on them
-            if self._left_over > left_over:
+        while work.install and self._dropped:  # what began behind it would not follow on them
+            if not self._remove_next():
                 return Staged(kept=False, installed=None)
         try:
             if work.install:
