@@ -101,7 +101,7 @@ class ResumeProcessor:
         except Refused as refused:
             return make_response(request, *refused.answer)
         status = await self._put(half)
-        if status is not PutStatus.OK:
+        if not status.is_stored:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
 
@@ -142,7 +142,7 @@ class ResumeProcessor:
         )  # fmt: skip
 
     async def _put(self, half: PutMessage) -> PutStatus:
-        """Store a half; OK when it is committed."""
+        """Store a half; a status that says so once it is in the log."""
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
 
         def done(status: PutStatus, _queue_offset: int, _physical_offset: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 from broker.processor.resume import ResumeProcessor
 from broker.sends.copy_budget import CopyBudget
@@ -10,6 +11,7 @@ from broker.transactions.takeover import HALF_TOPIC
 from ledgermq.remoting.protocol.message import decode_record
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.results import PutStatus
 from tests.unit.broker.fakes import FakeConnection, free_room, request
 from tests.unit.broker.transactions import CHECK_MAX, INTERVAL_MS, PARK_TOPIC, Replica
 
@@ -86,6 +88,21 @@ def test_only_what_was_put_aside_is_opened_anew() -> None:
     assert other_halves_resumed() == [1] * 5
     with planted(BY_TESTS["any-half-resumed"]):
         assert other_halves_resumed() == [0, 1, 1, 1, 1]
+
+
+def test_a_half_that_is_stored_late_is_not_asked_for_once_more() -> None:
+    """A master whose slave is late says so of a message that is in its log: no second half."""
+    leader = Replica().begin()
+    named = parked(leader)
+    late = SimpleNamespace(put=lambda _half, done: done(PutStatus.SLAVE_TIMEOUT, 1, 1))
+    processor = ResumeProcessor(
+        SimpleNamespace(reader=leader.world.store.reader, writer=late),  # type: ignore[arg-type]
+        leader.service.let_in,
+        CopyBudget(lambda: 0),
+        free_room(),
+    )
+    answer = asyncio.run(processor.handle(FakeConnection(), request(323, msgId=named)))
+    assert answer.code == 0
 
 
 def test_who_leads_no_more_opens_nothing() -> None:
