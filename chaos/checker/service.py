@@ -44,7 +44,7 @@ def check_refused(history: History) -> Result:
                 continue  # it becomes a dead letter, or is one: A28, A57
             refusals[who] = max(refusals.get(who, 0), ack["t_inv"])
     found = [
-        (group, {"msg_key": key, "explain": f"message {key} was refused by {group}, for good"})
+        (group, _never_again(group, key))
         for (group, key), t in sorted(refusals.items())
         if last[group, key] <= t and accepted[group, key] <= 0
     ]
@@ -59,6 +59,10 @@ def _accepted(history: History, nacks: Iterable[Row]) -> Counter[tuple[str, int]
     found = Counter((row["grp"], row["msg_key"]) for row in ended)
     found.subtract((ack["grp"], ack["msg_key"]) for ack in nacks)
     return found
+
+
+def _never_again(group: str, key: int) -> Row:
+    return {"msg_key": key, "explain": f"message {key} was refused by {group} and never came again"}
 
 
 def check_selection(history: History) -> Result:

@@ -5,9 +5,11 @@ offset to which a later one put the group back is owed to it again.
 Source: spec/proof.md A1; docs/checking.md.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from chaos.checker.model import History, Row, is_reset
@@ -66,13 +68,22 @@ class _Reached:
     """How far groups had come in their queues, and when, as deliveries and commits tell."""
 
     def __init__(self, history: History) -> None:
-        self._seen: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
+        seen: dict[Queue, list[tuple[int, int]]] = defaultdict(list)
         for queue, at, offset in _steps(history):
-            self._seen[queue].append((at, offset))
+            seen[queue].append((at, offset))
+        self._highest: dict[Queue, tuple[list[int], list[int]]] = {}
+        """Of each queue the times at which its group was told to be somewhere, in order, and how
+        far it had come by then."""
+        for queue, told in seen.items():
+            told.sort()
+            highest = accumulate((offset for _, offset in told), max)
+            self._highest[queue] = [at for at, _ in told], list(highest)
 
     def before(self, queue: Queue, t: int) -> int:
         """Return the highest offset that the group had been given, or committed, before a time."""
-        return max((offset for at, offset in self._seen.get(queue, ()) if at < t), default=-1)
+        times, highest = self._highest.get(queue, ((), ()))
+        count = bisect_left(times, t)
+        return highest[count - 1] if count else -1
 
 
 def _steps(history: History) -> Iterator[tuple[Queue, int, int]]:
