@@ -9,6 +9,7 @@ missing.
 from __future__ import annotations
 
 import logging
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.remoting.protocol.certificates import Identity, Role
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from ledgermq.remoting.transport.credentials import CredentialStore
 
-    Handler = Callable[[Any, RemotingCommand], Awaitable[RemotingCommand]]
+    Handler = Callable[[Any, RemotingCommand], Awaitable[RemotingCommand] | RemotingCommand]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -61,14 +62,18 @@ class Guard:
 
     def protect(
         self, handle: Handler, refusal: Callable[[str, RemotingCommand], str | None] | None = None
-    ) -> Handler:
-        """Return what asks this guard first, `refusal` unless another one is named."""
+    ) -> Callable[[Any, RemotingCommand], Awaitable[RemotingCommand]]:
+        """Return what asks this guard first, `refusal` unless another one is named.
+
+        What refuses before ``handle`` (a replica that may not serve) answers at once, unawaited.
+        """
         ask = refusal or self.refusal
 
         async def handle_allowed(connection: Any, request: RemotingCommand) -> RemotingCommand:  # noqa: ANN401  # a connection, or a test's
             problem = ask(connection.remote[0], request)
             if problem is None:
-                return await handle(connection, request)
+                answer = handle(connection, request)
+                return await answer if isawaitable(answer) else answer
             return refused(connection.remote[0], request, problem)
 
         return handle_allowed

@@ -1,10 +1,16 @@
 """A registry finds what components declare, wraps it, and lets no code have two handlers."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
+from broker.cluster.guard import Guard as RealGuard
+from broker.config import BrokerConfig
 from broker.requests import broker_requests
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
 from ledgermq.remoting.transport.requests import Permission, Requests, ServedBy, serves
 
 
@@ -82,3 +88,22 @@ def test_a_broker_asks_for_permission_and_for_leadership_first():
     assert [ask(30), ask(29_004)] == [0, 16]
     leads[0] = False
     assert [ask(30), ask(29_004)] == [14, 16]
+
+
+@pytest.mark.parametrize("permission", [Permission.ADMINISTRATION, Permission.SETTINGS])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_guarded_request_of_the_leader_is_answered_by_every_replica(permission, leads):
+    class Waiting:
+        @serves(RequestCode.COMPACT, what="c", served_by=ServedBy.LEADER, permission=permission)
+        async def handle(self, _connection, request):
+            return make_response(request, 0, "done")
+
+    store = CredentialStore(SecuritySettings(), "b", lambda: 0)
+    store.load()
+    guard = RealGuard(store, BrokerConfig(), lambda: 0)
+    requests = broker_requests(guard, lambda: leads, lambda: leads)
+    requests.add(Waiting())
+    handler = requests.commands[RequestCode.COMPACT]
+    sender = SimpleNamespace(remote=("127.0.0.1", 1))
+    answer = asyncio.run(handler(sender, RemotingCommand(RequestCode.COMPACT)))
+    assert answer.code == (0 if leads else 14)
