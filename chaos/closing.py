@@ -35,6 +35,7 @@ from ledgermq.client import (
 )
 
 REFUSED = "what was refused"
+DELAYED = "what was delayed"
 SAMPLES = 12
 """Messages of each producer that are asked for by id and by key."""
 FINDABLE = ("plain", "orderly")
@@ -98,10 +99,10 @@ class Closing:
                 where = {name: at for name, at, _ in self._late()}
                 if self._ends and not where:
                     raw, most = parts.options.run / "raw", parts.plan.reconsume_max
-                    owed = await asyncio.to_thread(_owed_again, raw, most)
-                    # What was to come again may have been on a disk that is gone.
-                    self._retried = not owed or bool(parts.lost_alone)
-                    where = {} if self._retried else {REFUSED: owed}
+                    owed = await asyncio.to_thread(_owed, raw, most)
+                    # What was to come may have been on a disk that is gone.
+                    where = {} if parts.lost_alone else owed
+                    self._retried = REFUSED not in where
                 self._still.note(parts.clock.monotonic_ns(), where)
                 return bool(self._ends) and not where
 
@@ -110,7 +111,7 @@ class Closing:
 
             if not await until(drained, parts.scenario.drain_s):
                 late = "; ".join(f"{name} at {at} of {end}" for name, at, end in self._late())
-                late = late or "messages that were refused did not come again"
+                late = late or "messages that were refused or delayed did not come"
                 if self._still:
                     late += f"; waiting until it moves no more, {STILL_S:.0f} s at the least"
                 parts.view.notice(f"not drained: {late}")
@@ -368,15 +369,19 @@ def may_be_asked_for(
     ]
 
 
-def _owed_again(raw: Path, most: Mapping[str, int]) -> int:
-    """Return how many messages that a listener refused were not handed to its group again.
+def _owed(raw: Path, most: Mapping[str, int]) -> dict[str, int]:
+    """Return how many messages are still to come, by why: `REFUSED` or `DELAYED`, without zeros.
 
-    Without what came as often as its group allows, which is a dead letter, and without what the
-    group has accepted once (`chaos.checker.service.check_refused`).
+    Refused are those that were not handed to their group again: without what came as often as the
+    group allows (``most``), which is a dead letter, and without what the group has accepted once
+    (`chaos.checker.service.check_refused`). Delayed are those that no group has had: a clock that
+    was set right may make them wait for a minute longer than they were to (docs/delays.md).
     """
     refused: dict[tuple[str, int], int] = {}
     given: dict[tuple[str, int], int] = {}
     accepted: Counter[tuple[str, int]] = Counter()
+    waiting: set[int] = set()
+    delayed: list[dict[str, Any]] = []
     for path in raw.glob("*-[0-9]*.jsonl"):
         for _, table, row in read_recording(path):
             if table == "acks" and row["kind"] == "nack":
@@ -389,7 +394,15 @@ def _owed_again(raw: Path, most: Mapping[str, int]) -> int:
                 who = (row["grp"], row["msg_key"])
                 given[who] = max(given.get(who, 0), row["t_proc_end"])
                 accepted[who] += 1
-    return sum(given.get(who, 0) <= t and accepted[who] <= 0 for who, t in refused.items())
+            elif table == "events" and row["f"] == "send":
+                if row["type"] == "invoke" and row["value"].get("kind") == "delay":
+                    waiting.add(row["op_id"])
+                if row["op_id"] in waiting:
+                    delayed.append(row | {"phase": None})
+    again = sum(given.get(who, 0) <= t and accepted[who] <= 0 for who, t in refused.items())
+    stored = {send["msg_key"] for send in make_sends(delayed, "") if send["outcome"] == "ok"}
+    late = len(stored - {key for _, key in given})
+    return {why: count for why, count in ((REFUSED, again), (DELAYED, late)) if count}
 
 
 def _key_of(message: Any) -> str | None:  # noqa: ANN401 - a message or nothing

@@ -141,7 +141,7 @@ def test_nobody_waits_for_a_cluster_that_does_not_answer(monkeypatch, tmp_path):
 
 
 def test_what_is_refused_and_does_not_come_again_is_found(monkeypatch, tmp_path):
-    monkeypatch.setattr(closing, "_owed_again", lambda *_: 2)
+    monkeypatch.setattr(closing, "_owed", lambda *_: {closing.REFUSED: 2})
     notes, _ = drained(Read({0: 8}), monkeypatch, tmp_path)
     (row,) = notes.of("answers")
     assert (row["subject"], row["told"][:5]) == ("what was refused", "2 nev")
@@ -151,11 +151,32 @@ def test_what_is_refused_and_does_not_come_again_is_found(monkeypatch, tmp_path)
 
 @pytest.mark.parametrize("kind", ["power_loss_all", "wipe", "clock_jump"])
 def test_what_a_disk_may_have_lost_or_a_clock_holds_back_is_not_owed(monkeypatch, tmp_path, kind):
-    monkeypatch.setattr(closing, "_owed_again", lambda *_: 2)
+    monkeypatch.setattr(closing, "_owed", lambda *_: {closing.REFUSED: 2})
     timeline = (Step(do="start", name="1", kind=kind, targets=("leader",)),)
     notes, _ = drained(Read({0: 8}), monkeypatch, tmp_path, timeline=timeline)
     assert notes.of("answers") == []
     assert not is_drained(notes)
+
+
+def test_what_is_delayed_is_waited_for_and_left_to_the_checkers_if_it_never_comes(
+    monkeypatch, tmp_path
+):
+    late = iter([3, 2, 0])
+    monkeypatch.setattr(
+        closing, "_owed", lambda *_: {closing.DELAYED: n} if (n := next(late)) else {}
+    )
+    notes, shown = drained(Read({0: 8}), monkeypatch, tmp_path)
+    assert (next(late, None), notes.of("answers")) == (None, [])
+    assert is_drained(notes)
+    assert not shown or "delayed" in shown[0]
+
+
+def test_what_was_delayed_and_never_comes_ends_the_wait(monkeypatch, tmp_path):
+    monkeypatch.setattr(closing, "_owed", lambda *_: {closing.DELAYED: 1})
+    notes, shown = drained(Read({0: 8}), monkeypatch, tmp_path)
+    assert notes.of("answers") == []
+    assert is_drained(notes)  # A1 tells that it is lost.
+    assert "delayed did not come" in shown[0]
 
 
 @pytest.mark.parametrize("then", [{"g t/2": 2}, {"g t/1": 3}], ids=("has moved", "is at its end"))

@@ -12,7 +12,7 @@ import pytest
 
 from broker.pulls.sql92 import compile_sql92
 from chaos.checker import check_history
-from chaos.closing import Closing, _owed_again, is_kept, keeps_all
+from chaos.closing import DELAYED, REFUSED, Closing, _owed, is_kept, keeps_all
 from chaos.generator import Op
 from chaos.history.payload import encode_body, make_key
 from chaos.members import Plan, consumer_specs, producer_specs
@@ -221,8 +221,23 @@ def test_drain_waits_for_what_comes_again_and_not_for_dead_letters(tmp_path):
         raw = tmp_path / str(times)
         with Recorder(raw / "c-0.jsonl") as recorder:
             recorder.write("acks", nack | {"reconsume": times})
-        assert _owed_again(raw, {"g": 2}) == owed
-        assert _owed_again(raw, {}) == 1
+        assert _owed(raw, {"g": 2}) == ({REFUSED: 1} if owed else {})
+        assert _owed(raw, {}) == {REFUSED: 1}
+
+
+def test_drain_waits_for_delayed_messages_that_are_stored_and_came_nowhere(tmp_path):
+    raw = tmp_path / "raw"
+    value = {"topic": "t", "kind": "delay", "body_hash": 0, "body_len": 1}
+    with Recorder(raw / "p-0.jsonl") as recorder:
+        for key, outcome in ((1, "ok"), (2, "ok"), (3, "info"), (4, "fail")):
+            event = {"f": "send", "op_id": key, "process": 1, "t_mono_ns": key}
+            recorder.write("events", event | {"type": "invoke", "value": value | {"msg_key": key}})
+            recorder.write("events", event | {"type": outcome, "value": {}})
+    assert _owed(raw, {}) == {DELAYED: 2}
+    with Recorder(raw / "c-0.jsonl") as recorder:
+        for group in ("g", "h"):
+            recorder.write("deliveries", {"grp": group, "msg_key": 1, "t_proc_end": 9})
+    assert _owed(raw, {}) == {DELAYED: 1}
 
 
 def test_filter_by_properties_chooses_as_the_table_of_tags_says_and_denies_the_unknown(tmp_path):
