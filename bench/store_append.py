@@ -68,6 +68,7 @@ class MemoryLog:
         self.end_position = 0
         self.header_bytes = ENTRY_HEADER_BYTES
         self.first_position = 0
+        self.entries = self.feed = self.marks = self.files = self
 
     @property
     def committed_position(self) -> int:

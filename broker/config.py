@@ -426,6 +426,7 @@ class BrokerConfig(ControllerSettings):
             late_status=(
                 PutStatus.SLAVE_TIMEOUT if self.enable_controller_mode else PutStatus.FLUSH_TIMEOUT
             ),
+            is_replicated=False,
             reads_following=self.is_slave,
         )
 

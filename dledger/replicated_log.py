@@ -81,7 +81,10 @@ class LogUser(Protocol):
 
 
 class ReplicatedLog(DLedgerListener):
-    """One replica of a log; the user's `store.ports.Log`, the node's listener."""
+    """One replica of a log; the user's `store.ports.Log`, the node's listener.
+
+    ``feed``, ``marks`` and ``files`` are for users who ask for more than its entries.
+    """
 
     header_bytes = ENTRY_HEADER_BYTES
     """Bytes of an entry before its body."""
@@ -103,6 +106,10 @@ class ReplicatedLog(DLedgerListener):
         """Positions, and the entries that start there or behind."""
         self._hinted: tuple[int, int, HintedSpan | None] = (0, 0, None)
         """The span of the last dispatch hint: where it starts and ends."""
+        self.entries = self
+        self.feed = LogFeed(self, node)
+        self.marks = LogMarks(self, node)
+        self.files = LogFiles(node)
         self._state_index: LogIndex | None = None
         """The state of a snapshot includes entries up to here, which are not all committed yet."""
 
@@ -137,31 +144,13 @@ class ReplicatedLog(DLedgerListener):
                     return node.term
         return None
 
-    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
-        """Return ``most``: a span is dispatched as it is. Nobody waits for a follower's: 0."""
-        node, index = self._node, self._index_at(applied)
-        if least and not node.is_leader and node.commit_index + 1 - index < least:
-            return 0
-        node.reader.release(index)
-        return most
-
-    def following(self, position: int) -> int:
-        """Return where the entry behind ``position`` starts, or would start."""
-        node = self._node
-        index = self._index_at(position)
-        return (
-            node.reader.entry(index)[0]
-            if index <= node.end_index
-            else max(position, node.end_position)
-        )
-
     def walk(self, start: int, end: int, limit: int) -> "Iterator[Body]":
         """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
 
         Errors: `DamagedEntry` for a damaged one, when it is its turn.
         """
-        first = self._index_at(start)
-        return self._walk(first, min(self._index_at(end), first + limit) - 1)
+        first = self.index_at(start)
+        return self._walk(first, min(self.index_at(end), first + limit) - 1)
 
     def _walk(self, first: LogIndex, last: LogIndex) -> "Iterator[Body]":
         node = self._node
@@ -174,17 +163,6 @@ class ReplicatedLog(DLedgerListener):
         if first <= last:
             self._know(node.reader.position_after(last), last + 1)
 
-    def maybe_hint(self, position: int) -> "HintedSpan | None":
-        """Return the first dispatch hint kept about what follows ``position``."""
-        index = self._index_at(position)
-        hinted = self._node.reader.maybe_hinted(index)
-        if hinted is not None and hinted.first_index == index:
-            end = hinted.end
-            self._know(end, hinted.last_index + 1)
-            if end <= self._node.committed_position:
-                self._hinted = (hinted.start, end, hinted)
-        return hinted
-
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the body that lies there, see `EntryReader.body_at`."""
         return self._node.reader.body_at(physical_offset, size)
@@ -193,44 +171,16 @@ class ReplicatedLog(DLedgerListener):
         """Return the body of the last entry, see `EntryReader.last_body`."""
         return self._node.reader.last_body()
 
-    def read_ahead(self, physical_offset: int, size: int) -> None:
-        """Ask for bytes that will be read soon, see `EntryReader.read_ahead`."""
-        self._node.reader.read_ahead(physical_offset, size)
-
-    def describe(self, physical_offset: int) -> str:
-        """Return in words where that is, see `EntryReader.describe`."""
-        return self._node.reader.describe(physical_offset)
-
     def maybe_size(self, physical_offset: int) -> int | None:
         """Return the size of the body that begins there, None if none does."""
         index = self._node.reader.find(physical_offset)
         return None if index is None else self._node.reader.entry(index)[1] - ENTRY_HEADER_BYTES
 
-    def mark(self, start: int, end: int) -> LogMark:
-        """Return what to write down of the entry that lies there, to find it again."""
-        index = self.index_before(end)
-        if start < 0 or index < self._node.first_index:
-            return LogMark(index, 0, -1)
-        return LogMark(index, self._node.reader.term_at(index), start)
-
-    def maybe_end(self, mark: LogMark) -> int | None:
-        """Return where that very entry ends; None if it is not in this log."""
-        node, index = self._node, mark.index
-        if index < 0 or index == node.first_index - 1:
-            return node.first_position
-        if not node.first_index <= index <= node.end_index:
-            return None
-        position, size, term = node.reader.entry(index)
-        if (position, term) != (mark.position, mark.term):
-            return None
-        self._know(position + size, index + 1)
-        return position + size
-
     # Numbers of entries, for administrators of the group
 
     def index_before(self, position: int) -> LogIndex:
         """Return the number of the last entry before ``position``."""
-        return self._index_at(position) - 1
+        return self.index_at(position) - 1
 
     def position_after(self, index: LogIndex) -> int:
         """Return where entry ``index`` ends; a place behind the log's end if it is not in it."""
@@ -241,7 +191,14 @@ class ReplicatedLog(DLedgerListener):
         self._know(position, max(index + 1, node.first_index))
         return position
 
-    def _index_at(self, position: int) -> LogIndex:
+    def on_hinted(self, hinted: "HintedSpan") -> None:
+        """Remember where a span lies that is about to be dispatched by its hint."""
+        end = hinted.end
+        self._know(end, hinted.last_index + 1)
+        if end <= self._node.committed_position:
+            self._hinted = (hinted.start, end, hinted)
+
+    def index_at(self, position: int) -> LogIndex:
         """Return the entry that starts at ``position``, or is the first one behind it."""
         for known, index in (self._is_committed, self._walked, self._was_committed):
             if position == known:
@@ -340,3 +297,79 @@ class ReplicatedLog(DLedgerListener):
         self._hinted = (0, 0, None)
         self._state_index = meta.state_index
         self._user.on_snapshot(meta.position, state)
+
+
+class LogFeed:
+    """The log of a group as dispatch follows it, see `store.ports.LogFeed`."""
+
+    def __init__(self, log: ReplicatedLog, node: "DLedgerNode") -> None:
+        self._log = log
+        self._node = node
+
+    def following(self, position: int) -> int:
+        """Return where the entry behind ``position`` starts, or would start."""
+        node = self._node
+        index = self._log.index_at(position)
+        return (
+            node.reader.entry(index)[0]
+            if index <= node.end_index
+            else max(position, node.end_position)
+        )
+
+    def maybe_hint(self, position: int) -> "HintedSpan | None":
+        """Return the first dispatch hint kept about what follows ``position``."""
+        index = self._log.index_at(position)
+        hinted = self._node.reader.maybe_hinted(index)
+        if hinted is not None and hinted.first_index == index:
+            self._log.on_hinted(hinted)
+        return hinted
+
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return ``most``: a span is dispatched as it is. Nobody waits for a follower's: 0."""
+        node, index = self._node, self._log.index_at(applied)
+        if least and not node.is_leader and node.commit_index + 1 - index < least:
+            return 0
+        node.reader.release(index)
+        return most
+
+
+class LogMarks:
+    """Entries of a group's log, named to be found again, see `store.ports.LogMarks`."""
+
+    def __init__(self, log: ReplicatedLog, node: "DLedgerNode") -> None:
+        self._log = log
+        self._node = node
+
+    def mark(self, start: int, end: int) -> LogMark:
+        """Return what to write down of the entry that lies there, to find it again."""
+        index = self._log.index_before(end)
+        if start < 0 or index < self._node.first_index:
+            return LogMark(index, 0, -1)
+        return LogMark(index, self._node.reader.term_at(index), start)
+
+    def maybe_end(self, mark: LogMark) -> int | None:
+        """Return where that very entry ends; None if it is not in this log."""
+        node, index = self._node, mark.index
+        if index < 0 or index == node.first_index - 1:
+            return node.first_position
+        if not node.first_index <= index <= node.end_index:
+            return None
+        position, _, term = node.reader.entry(index)
+        if (position, term) != (mark.position, mark.term):
+            return None
+        return self._log.position_after(index)
+
+
+class LogFiles:
+    """The files of a group's log, see `store.ports.LogFiles`."""
+
+    def __init__(self, node: "DLedgerNode") -> None:
+        self._node = node
+
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """Ask for bytes that will be read soon, see `EntryReader.read_ahead`."""
+        self._node.reader.read_ahead(physical_offset, size)
+
+    def describe(self, physical_offset: int) -> str:
+        """Return in words where that is, see `EntryReader.describe`."""
+        return self._node.reader.describe(physical_offset)

@@ -45,7 +45,9 @@ LEFTOVERS: Final = (
         name="bodies-taken-for-messages",
         breaks="A lone broker takes a record that lies in the body of a message for a message.",
         source="RocketMQ's log has no index of where its records begin.",
-        plant=patch("store.read.reader:Reader.message_at", ("if not log.header_bytes", "if False")),
+        plant=patch(
+            "store.read.reader:Reader.message_at", ("if not self._is_replicated", "if False")
+        ),
     ),
     Mutant(
         name="coroutines-without-turns",

@@ -140,7 +140,7 @@ STARTS: Final = (
         breaks="A damaged message in a log of its own keeps all queues from being repaired.",
         source="No replica has another copy: nobody repairs the log.",
         plant=patch(
-            "store.recovery.repair:Repairer._step", ("if not self._log.header_bytes:", "if False:")
+            "store.recovery.repair:Repairer._step", ("if not self._is_replicated:", "if False:")
         ),
     ),
     Mutant(

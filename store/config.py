@@ -61,6 +61,9 @@ class StoreConfig:
     (``syncFlushTimeout``) after this long without a flush."""
     late_status: PutStatus = PutStatus.QUORUM_TIMEOUT
     """What is answered then; FLUSH_TIMEOUT where there is no majority to wait for."""
+    is_replicated: bool = True
+    """Whether a group keeps the log: what is damaged here may come from another member, and an
+    index says where entries begin. Otherwise neither is so."""
     reads_following: bool = False
     """Whether a replica that does not lead answers reads as well: a slave does."""
     get_messages_max: int = 32

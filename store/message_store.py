@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.errors import FatalError
     from store.config import StoreConfig
     from store.dispatch.anomalies import Anomalies
-    from store.ports import Log, StoreListener
+    from store.ports import LogFiles, LogParts, LogReader, StoreListener
     from store.queues.start import QueueStart
     from store.recovery.checkpointer import Times
     from store.recovery.start import Recovered
@@ -90,9 +90,9 @@ class MessageStore:
 
     def attach(
         self,
-        log: "Log",
+        parts: "LogParts",
         times: "Times | None" = None,
-        anomalies: "Callable[[Log, ConsumeQueues], Anomalies]" = Quarantine,
+        anomalies: "Callable[[LogReader, LogFiles, ConsumeQueues], Anomalies]" = Quarantine,
     ) -> None:
         """Make the parts over the log that this store writes to and reads from; the first call.
 
@@ -100,27 +100,27 @@ class MessageStore:
         ``anomalies``: makes what decides about entries that are not what is expected.
         """
         config, disk, queues, index = self._config, self._disk, self._queues, self._index
-        self._log = log
+        self._log = log = parts.entries
         keys = None if index is None else index.index
         self._commit_log = CommitLog(config, queues, self._clock, log, keys)
         uncommitted = self._commit_log.uncommitted
-        self._anomalies = anomalies(log, queues)
+        self._anomalies = anomalies(log, parts.files, queues)
         self._dispatcher = Dispatcher(
-            config, log, queues, uncommitted, self._listener, self._anomalies
+            config, parts, queues, uncommitted, self._listener, self._anomalies
         )
         self._dispatcher.keys = keys
         checkpointer = Checkpointer(
-            config, disk, queues, log, on_fatal=self._life.fail, times=times
+            config, disk, queues, parts, on_fatal=self._life.fail, times=times
         )
-        self._loading = Loading(config.directory, disk, queues, index, log)
-        self._repairer = Repairer(queues, log, config.delay_levels_ms)
+        self._loading = Loading(config.directory, disk, queues, index, log, parts.marks)
+        self._repairer = Repairer(config, queues, log)
         self.writer = Writer(self._commit_log, log, self._listener, self._life)
-        self.reader = Reader(config, queues, log, index)
+        self.reader = Reader(config, queues, log, parts.files, index)
         self.schedule = Schedule(config, queues, self._commit_log.stamps)
         self.log_start = LogStart(queues, lambda: checkpointer.is_busy)
         if keys is not None:
             self.log_start.drop_keys_before = keys.drop_before
-        self.checkpoints = Checkpoints(checkpointer, index, self._dispatcher, log)
+        self.checkpoints = Checkpoints(checkpointer, index, self._dispatcher, parts.marks)
         self._maybe_agree = partial(
             self._loading.agree, self._dispatcher, checkpointer, self.log_start
         )

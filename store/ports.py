@@ -42,10 +42,6 @@ class LogReader(Protocol):
         """Where the last entry ends."""
         ...
 
-    def following(self, position: int) -> int:
-        """Return where the entry behind ``position`` starts, or would start."""
-        ...
-
     def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
         """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
 
@@ -62,45 +58,6 @@ class LogReader(Protocol):
 
     def maybe_size(self, physical_offset: int) -> int | None:
         """Return the size of the body that begins there, None if none does."""
-        ...
-
-    def read_ahead(self, physical_offset: int, size: int) -> None:
-        """Ask for bytes that will be read soon, without waiting; those of one segment."""
-        ...
-
-    def describe(self, physical_offset: int) -> str:
-        """Return in words the file that holds a place of the log, and where in it that is."""
-        ...
-
-    def mark(self, start: int, end: int) -> "LogMark":
-        """Return what to write down of the entry that lies there, to find it again.
-
-        ``start`` is -1 where it is not known, or the entry is not in the log any more.
-        """
-        ...
-
-    def maybe_end(self, mark: "LogMark") -> int | None:
-        """Return where that very entry ends; None if it is not in this log.
-
-        The last entry that was dropped from the log counts as in it.
-        """
-        ...
-
-
-class LogFeed(LogReader, Protocol):
-    """The log as dispatch reads it: once, in order, close behind what is committed."""
-
-    def maybe_hint(self, position: int) -> "HintedSpan | None":
-        """Return the first dispatch hint kept about what follows ``position``, None for none."""
-        ...
-
-    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
-        """Return how many entries to dispatch next; all before ``applied`` are dispatched.
-
-        Nothing of those need be kept in memory. It is ``most``, or fewer while more of the log is
-        on its way, which comes first. It is 0 where fewer than ``least`` are committed and nobody
-        waits for them.
-        """
         ...
 
 
@@ -141,12 +98,87 @@ class LogWriter(Protocol):
         ...
 
 
-class Log(LogFeed, LogWriter, Protocol):
-    """A whole log, of which each part of the store takes what it needs.
+class Log(LogReader, LogWriter, Protocol):
+    """A log: what is in it, and how it grows.
 
     `dledger.replicated_log.ReplicatedLog` is the log of a group, `store.plain.PlainLog` one on its
     own.
     """
+
+
+class LogFeed(Protocol):
+    """What dispatch asks, which takes every entry once, in order, close behind the commit."""
+
+    def following(self, position: int) -> int:
+        """Return where the entry behind ``position`` starts, or would start."""
+        ...
+
+    def maybe_hint(self, position: int) -> "HintedSpan | None":
+        """Return the first dispatch hint kept about what follows ``position``, None for none."""
+        ...
+
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return how many entries to dispatch next; all before ``applied`` are dispatched.
+
+        Nothing of those need be kept in memory. It is ``most``, or fewer while more of the log is
+        on its way, which comes first. It is 0 where fewer than ``least`` are committed and nobody
+        waits for them.
+        """
+        ...
+
+
+class LogMarks(Protocol):
+    """What checkpoints ask, which name an entry for the next start to find it again."""
+
+    def mark(self, start: int, end: int) -> "LogMark":
+        """Return what to write down of the entry that lies there, to find it again.
+
+        ``start`` is -1 where it is not known, or the entry is not in the log any more.
+        """
+        ...
+
+    def maybe_end(self, mark: "LogMark") -> int | None:
+        """Return where that very entry ends; None if it is not in this log.
+
+        The last entry that was dropped from the log counts as in it.
+        """
+        ...
+
+
+class LogFiles(Protocol):
+    """What is asked of the files below a log, whatever they hold."""
+
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """Ask for bytes that will be read soon, without waiting; those of one segment."""
+        ...
+
+    def describe(self, physical_offset: int) -> str:
+        """Return in words the file that holds a place of the log, and where in it that is."""
+        ...
+
+
+class LogParts(Protocol):
+    """A log as a store is attached to it: each part of the store is given those that it needs."""
+
+    @property
+    def entries(self) -> Log:
+        """What is in it, and how it grows."""
+        ...
+
+    @property
+    def feed(self) -> LogFeed:
+        """For dispatch."""
+        ...
+
+    @property
+    def marks(self) -> LogMarks:
+        """For checkpoints."""
+        ...
+
+    @property
+    def files(self) -> LogFiles:
+        """For reads that are to be quick, and for what is said of places."""
+        ...
 
 
 class KeySink(Protocol):

@@ -36,7 +36,7 @@ from store.layout import (
 from store.limits import QUARANTINED_NAMED, SKIPPED_MAX
 
 if TYPE_CHECKING:
-    from store.ports import LogReader
+    from store.ports import LogFiles, LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 _log = logging.getLogger(__name__)
@@ -97,8 +97,9 @@ class Anomalies(Protocol):
 class Quarantine:
     """Names what is not dispatched, and finds room for what lies behind it."""
 
-    def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:
+    def __init__(self, log: "LogReader", files: "LogFiles", queues: "ConsumeQueues") -> None:
         self._log = log
+        self._files = files
         self._queues = queues
         self.foreign: set[ConsumeQueue] = set()
         """None: a group's directory is its own."""
@@ -142,7 +143,7 @@ class Quarantine:
         self.count += 1
         _log.error(
             "event=record_quarantined position=%d reason=%r %s",
-            physical, reason, self._log.describe(physical),
+            physical, reason, self._files.describe(physical),
         )  # fmt: skip
 
     def replaces(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
@@ -221,7 +222,7 @@ class Quarantine:
     def _lost_units(self, queue: "ConsumeQueue", offset: int, physical: int) -> FatalError:
         message = (
             f"{queue.topic} queue {queue.queue_id} ends at {queue.max_offset}, the message at "
-            f"{physical} has queue offset {offset}: {self._log.describe(physical)}"
+            f"{physical} has queue offset {offset}: {self._files.describe(physical)}"
         )
         return FatalError(message, EXIT_ENVIRONMENT)
 
@@ -268,8 +269,8 @@ class Quarantine:
 class Unreplicated(Quarantine):
     """Ends the process at what no CRC vouches for and no replica can repair."""
 
-    def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:
-        super().__init__(log, queues)
+    def __init__(self, log: "LogReader", files: "LogFiles", queues: "ConsumeQueues") -> None:
+        super().__init__(log, files, queues)
         self._queues_end: int | None = None
 
     @property
@@ -291,12 +292,12 @@ class Unreplicated(Quarantine):
     def check_state(self, physical: int, record: bytes | memoryview) -> None:
         """Compare the record with the CRC that it states. Errors: `FatalError`."""
         if not record_is_sound(record):
-            message = f"the state record at {physical} is damaged: {self._log.describe(physical)}"
+            message = f"the state record at {physical} is damaged: {self._files.describe(physical)}"
             raise FatalError(message, EXIT_ENVIRONMENT)
 
     def on_no_queue(self, physical: int, reason: str) -> None:
         """End: no CRC covers what the record says. Errors: `FatalError`."""
-        message = f"{reason}: {self._log.describe(physical)}"
+        message = f"{reason}: {self._files.describe(physical)}"
         raise FatalError(message, EXIT_ENVIRONMENT)
 
     def is_outlived(self, queue: "ConsumeQueue", physical: int) -> bool:
@@ -367,8 +368,8 @@ class Copied(Unreplicated):
     messages of a queue would be read by nobody once this is the master.
     """
 
-    def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:
-        super().__init__(log, queues)
+    def __init__(self, log: "LogReader", files: "LogFiles", queues: "ConsumeQueues") -> None:
+        super().__init__(log, files, queues)
         self._gaps: dict[ConsumeQueue, int] = {}
         """Queues behind whose end, which is here, offsets are missing: looked for once each."""
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from store.dispatch.read_back import ReadBack
     from store.layout import Keyed, Row
     from store.origins import Said
-    from store.ports import KeySink, LogFeed, StoreListener
+    from store.ports import KeySink, LogFeed, LogParts, LogReader, StoreListener
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.write.uncommitted import Uncommitted
 
@@ -75,13 +75,14 @@ class Dispatcher:
     def __init__(
         self,
         config: "StoreConfig",
-        log: "LogFeed",
+        parts: "LogParts",
         queues: "ConsumeQueues",
         uncommitted: "Uncommitted",
         listener: "StoreListener",
         anomalies: "Anomalies",
     ) -> None:
-        self._log = log
+        self._log: LogReader = parts.entries
+        self._feed: LogFeed = parts.feed
         self._queues = queues
         self._uncommitted = uncommitted
         self._listener = listener
@@ -90,7 +91,7 @@ class Dispatcher:
         self._unwritten_max = config.unflushed_units_max
         self._flush_max = config.flush_queues_max
         self._delays_ms = config.delay_levels_ms
-        self._header_bytes = log.header_bytes
+        self._header_bytes = self._log.header_bytes
         self.keys: KeySink | None = None
         """The index of keys, if there is one."""
         self._rows: list[Row] = []
@@ -138,7 +139,7 @@ class Dispatcher:
         start, least = self._applied_start, self._together_max
         if start < 0 or self._log.committed_position - start >= TOGETHER_BYTES_MAX:
             least = min(least, FEW_ENTRIES)
-        return not self._log.next_batch(self.applied_end, 1, least)
+        return not self._feed.next_batch(self.applied_end, 1, least)
 
     def run(self, committed: int) -> bool:
         """Dispatch what lies before ``committed``, within the bounds of one turn.
@@ -146,13 +147,13 @@ class Dispatcher:
         Own entries of those are answered in any case. Returns whether there is more to do now;
         with the disk full there is not.
         """
-        budget = self._log.next_batch(self.applied_end, self._batch)
+        budget = self._feed.next_batch(self.applied_end, self._batch)
         self._is_over = False
         while self.applied_end < committed and budget > 0 and self._has_room():
             first, last = self.applied_end, committed
             own = self._uncommitted.start
             if own is not None and own < committed:
-                if own == first or own == self._log.following(first):
+                if own == first or own == self._feed.following(first):
                     self._dispatch_own(own, committed)
                     continue
                 last = own
@@ -252,10 +253,10 @@ class Dispatcher:
 
         Errors: as `_dispatch_log`.
         """
-        hinted = self._log.maybe_hint(first)
+        hinted = self._feed.maybe_hint(first)
         if hinted is not None and (start := hinted.start) < last:
             end = hinted.end
-            is_before = first < start and self._log.following(first) < start
+            is_before = first < start and self._feed.following(first) < start
             if not is_before and start >= first and end <= last:
                 return self._dispatch_hinted(hinted, limit)
             # A hint is about a whole span: one that is cut by either end is looked into.

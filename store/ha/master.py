@@ -227,16 +227,16 @@ class SlaveLink(asyncio.BufferedProtocol):
         if not 0 <= ahead <= AHEAD_BYTES:
             ahead, self._asked = 0, self._next
         if ahead <= AHEAD_BYTES - ASKED_BYTES:
-            log.read_ahead(self._asked, ASKED_BYTES)
+            log.files.read_ahead(self._asked, ASKED_BYTES)
             self._asked += ASKED_BYTES
-        if log.is_in_memory(self._next, PUSH_BYTES_MAX):
+        if log.files.is_in_memory(self._next, PUSH_BYTES_MAX):
             self._cold_ms = None
             return False
         if self._cold_ms is None:
             self._cold_ms = now_ms
         if now_ms - self._cold_ms >= COLD_MS_MAX:
             return False
-        log.read_ahead(self._next, PUSH_BYTES_MAX)  # it may have gone again meanwhile
+        log.files.read_ahead(self._next, PUSH_BYTES_MAX)  # it may have gone again meanwhile
         return True
 
     def _push_soon(self) -> None:

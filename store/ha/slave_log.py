@@ -10,6 +10,7 @@ from store.ha.recent import Recent
 from store.ha.watched_log import Machine, WatchedLog
 from store.plain.config import PlainLogConfig
 from store.plain.log import PlainListener
+from store.plain.parts import PlainFeed
 from store.plain.view import Body
 from store.plain.writer import NOTHING, Extent
 
@@ -39,8 +40,7 @@ class SlaveLog(WatchedLog):
     def __init__(self, config: PlainLogConfig, **machine: Unpack[Machine]) -> None:
         super().__init__(config, **machine)
         self._recent: Final = Recent()
-        self._came_bytes = 0
-        """How much came last at once."""
+        self.feed: SlaveFeed = SlaveFeed(self, self._recent)
 
     @property
     def role(self) -> Role:
@@ -76,7 +76,7 @@ class SlaveLog(WatchedLog):
     def copy(self, runs: Sequence[Run]) -> bool:
         """Append what the master sent; False if the disk is full. Errors: `FatalError`."""
         segment_bytes = self.config.segment_bytes
-        self._came_bytes = sum(len(run.data) for run in runs)
+        self.feed.came_bytes = sum(len(run.data) for run in runs)
         is_whole = True
         for _, group in groupby(runs, lambda run: run.position // segment_bytes):
             side_by_side = list(group)
@@ -96,16 +96,27 @@ class SlaveLog(WatchedLog):
         first = next(recent, None)
         return super().walk(start, end, limit) if first is None else chain((first,), recent)
 
-    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
-        """Return how many entries to dispatch next: few while the log itself is behind."""
-        del least
-        self._recent.drop_before(applied)
-        is_behind = self._came_bytes >= FULL_READ_BYTES
-        if is_behind and self.end_position - applied < UNDISPATCHED_BYTES_MAX:
-            return max(1, most // SHARE_BEHIND)
-        return most
-
     def _look_ahead(self) -> None:
         """Make no file ahead before it is known where the log begins."""
         if not self.is_blank:
             super()._look_ahead()
+
+
+class SlaveFeed(PlainFeed):
+    """The log of a slave as dispatch follows it."""
+
+    def __init__(self, log: SlaveLog, recent: Recent) -> None:
+        super().__init__(log)
+        self._log = log
+        self._recent = recent
+        self.came_bytes = 0
+        """How much the master sent last at once."""
+
+    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
+        """Return how many entries to dispatch next: few while the log itself is behind."""
+        del least
+        self._recent.drop_before(applied)
+        is_behind = self.came_bytes >= FULL_READ_BYTES
+        if is_behind and self._log.end_position - applied < UNDISPATCHED_BYTES_MAX:
+            return max(1, most // SHARE_BEHIND)
+        return most

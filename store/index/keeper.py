@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
     from store.config import IndexConfig
-    from store.ports import LogReader
+    from store.ports import LogMarks, LogReader
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class IndexKeeper:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def agree(self, log: "LogReader", queues_mark: LogMark | None) -> int:
+    def agree(self, log: "LogReader", marks: "LogMarks", queues_mark: LogMark | None) -> int:
         """Return where dispatch has to begin, see `agree_with_log`. Errors: `FatalError`."""
         try:
-            return agree_with_log(self.index, self._loaded, log, queues_mark)
+            return agree_with_log(self.index, self._loaded, log, marks, queues_mark)
         except OSError as error:
             raise self._unreadable(error) from error
 

@@ -31,7 +31,7 @@ from store.index.marks import FileMark, IndexMark, encode_mark, maybe_decode_mar
 
 if TYPE_CHECKING:
     from store.index.key_index import KeyIndex
-    from store.ports import LogReader
+    from store.ports import LogMarks, LogReader
 
 NAME_DIGITS = 17
 _log = logging.getLogger(__name__)
@@ -100,7 +100,11 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
 
 
 def agree_with_log(
-    index: "KeyIndex", loaded: Loaded, log: "LogReader", queues_mark: LogMark | None
+    index: "KeyIndex",
+    loaded: Loaded,
+    log: "LogReader",
+    marks: "LogMarks",
+    queues_mark: LogMark | None,
 ) -> int:
     """Make the index agree with the log; return the position where dispatch begins at the latest.
 
@@ -112,13 +116,13 @@ def agree_with_log(
         _log.warning("event=index_files_missing up_to=%d", loaded.gone_physical)
         index.reset()
         mark = None
-    end = None if mark is None else log.maybe_end(mark)
+    end = None if mark is None else marks.maybe_end(mark)
     if end is not None:
         return max(end, log.first_position)
     if mark is None:
         began = _reopen_last(index, log)
     else:
-        began = _cut_to_queues(index, mark, log, queues_mark)
+        began = _cut_to_queues(index, mark, marks, queues_mark)
     if began is None:
         if index.files or mark is not None:
             _log.warning("event=index_rebuilt from=%d", log.first_position)
@@ -151,12 +155,12 @@ def _reopen_last(index: "KeyIndex", log: "LogReader") -> int | None:
 
 
 def _cut_to_queues(
-    index: "KeyIndex", mark: LogMark, log: "LogReader", queues_mark: LogMark | None
+    index: "KeyIndex", mark: LogMark, marks: "LogMarks", queues_mark: LogMark | None
 ) -> int | None:
     """Drop what lies behind the mark of the queues; return where that is, None if it is no help."""
     if queues_mark is None or queues_mark.position > mark.position:
         return None
-    end = log.maybe_end(queues_mark)
+    end = marks.maybe_end(queues_mark)
     if end is None:
         return None
     _log.warning("event=index_ahead_of_the_log cut_to=%d", end)

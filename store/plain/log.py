@@ -34,6 +34,7 @@ from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.files import open_segments
 from store.plain.flusher import Flusher
+from store.plain.parts import PlainFeed, PlainFiles, PlainMarks
 from store.plain.recovery import Recovered, Synced, recover
 from store.plain.view import TERM, PlainView
 from store.plain.writer import Extent, Writer
@@ -63,7 +64,11 @@ class PlainListener(Protocol):
 
 
 class PlainLog(PlainView):
-    """A log in the format of RocketMQ; a `store.ports.Log`."""
+    """A log in the format of RocketMQ; a `store.ports.Log`, with the other parts of `LogParts`."""
+
+    feed: PlainFeed
+    marks: PlainMarks
+    files: PlainFiles
 
     reserve: Callable[[int], int]
     """Return the physical offset of a record appended next, see `Writer.reserve`."""
@@ -117,6 +122,8 @@ class PlainLog(PlainView):
         self.reserve = self._writer.reserve
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
+        self.entries = self
+        self.feed, self.marks, self.files = PlainFeed(self), PlainMarks(self), PlainFiles(self)
 
     # Life
 

@@ -1,4 +1,4 @@
-"""The readable side of a plain log: what the store asks of it (`store.ports.Log`).
+"""The readable side of a plain log: its entries, as the store asks for them (`store.ports.Log`).
 
 An entry is a record and nothing else. The one behind it starts where it ends, or in the next
 segment when a blank ends this one. Nothing here changes anything.
@@ -11,10 +11,7 @@ from typing import Final
 
 from dledger.core.model import Role
 from dledger.errors import DamagedEntry
-from dledger.mark import LogMark
-from dledger.segments.places import pieces
 from dledger.segments.row import Segments
-from ledgermq.runtime.page_cache import is_in_memory, read_ahead
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
     BAD_CRC,
@@ -57,6 +54,11 @@ class PlainView:
         raise NotImplementedError
 
     @property
+    def segments(self) -> Segments:
+        """The files."""
+        return self._segments
+
+    @property
     def header_bytes(self) -> int:
         """Bytes of an entry before its record: none."""
         return 0
@@ -90,11 +92,6 @@ class PlainView:
         """Return the term if it takes entries and all are applied; nobody else writes."""
         return TERM if self._running and applied >= self.end_position else None
 
-    def next_batch(self, applied: int, most: int, least: int = 0) -> int:
-        """Return ``most``: whoever appends may wait."""
-        del applied, least
-        return most
-
     def following(self, position: int) -> int:
         """Return where the entry behind ``position`` starts, past a blank in between."""
         segments = self._segments
@@ -106,27 +103,6 @@ class PlainView:
             if view is not None and is_blank(view, position - base):
                 return base + segments.segment_bytes
         return position
-
-    def mark(self, start: int, end: int) -> LogMark:
-        """Return what to write down of the record in ``[start, end)``; the start may be -1."""
-        if start < self._segments.start:
-            return LogMark(end - 1, 0, -1)
-        return LogMark(end - 1, TERM, start)
-
-    def maybe_end(self, mark: LogMark) -> int | None:
-        """Return where that very record ends; None if it is not in this log.
-
-        It counts as in it where it may be the last one that was dropped.
-        """
-        segments = self._segments
-        if mark.index < segments.start:
-            may_be = mark.term == TERM and mark.index >= segments.start - segments.segment_bytes
-            return segments.start if mark.index < 0 or may_be else None
-        end = mark.index + 1
-        if mark.term != TERM or end > self.end_position:
-            return None
-        size = self._inspect(mark.position)
-        return end if size > 0 and mark.position + size == end else None
 
     def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
         """Walk at most ``limit`` records in ``[start, end)``.
@@ -170,9 +146,6 @@ class PlainView:
             elif size < 0:
                 raise self._corrupt(position, size)
 
-    def maybe_hint(self, position: int) -> None:
-        """Return None: there is no leader to say anything about entries."""
-
     def last_body(self) -> memoryview | None:
         """Return the last record, None for an empty log. Errors: `DamagedEntry`."""
         _, start, end = self.written
@@ -200,29 +173,10 @@ class PlainView:
             raise self._corrupt(physical_offset, found)
         return view[at : at + size]
 
-    def read_ahead(self, physical_offset: int, size: int) -> None:
-        """Ask for bytes that will be read soon, without waiting."""
-        segments = self._segments
-        for base, at, count in pieces(physical_offset, size, segments.segment_bytes):
-            view = segments.segment_view(base)
-            if view is not None:
-                read_ahead(view, at, count)
-
-    def is_in_memory(self, physical_offset: int, size: int) -> bool:
-        """Tell whether these bytes can be read without waiting for the disk."""
-        segments = self._segments
-        parts = pieces(physical_offset, size, segments.segment_bytes)
-        views = ((segments.segment_view(base), at, count) for base, at, count in parts)
-        return all(view is None or is_in_memory(view, at, count) for view, at, count in views)
-
     def maybe_size(self, physical_offset: int) -> int | None:
         """Return the size of the sound record that begins there, None if there is none."""
         size = self._inspect(physical_offset)
         return size if size > 0 else None
-
-    def describe(self, physical_offset: int) -> str:
-        """Return in words the file that holds a place of the log, and where in it that is."""
-        return self._segments.describe(physical_offset)
 
     def view(self, physical_offset: int, size: int) -> memoryview:
         """Return bytes of one segment, neither checked nor copied. Errors: `LookupError`."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from store.config import StoreConfig
     from store.index import IndexKeeper
-    from store.ports import LogReader
+    from store.ports import LogFiles, LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.results import Wanted
 
@@ -76,10 +76,13 @@ class Reader:
         config: "StoreConfig",
         queues: "ConsumeQueues",
         log: "LogReader",
+        files: "LogFiles",
         index: "IndexKeeper | None" = None,
     ) -> None:
         self._by_name = queues.by_name
         self._log = log
+        self._files = files
+        self._is_replicated = config.is_replicated
         self._keys = None if index is None else KeyQuery(index.config, index.index, self.message_at)
         self._count_max = config.get_messages_max
         self._bytes_max = config.get_bytes_max
@@ -163,10 +166,10 @@ class Reader:
         begin = places[0][0]
         span = sum(places[-1]) - begin
         if 0 < span <= AHEAD_BYTES:
-            self._log.read_ahead(begin, span)
+            self._files.read_ahead(begin, span)
         else:
             for physical, size in places:
-                self._log.read_ahead(physical, min(size, AHEAD_BYTES))
+                self._files.read_ahead(physical, min(size, AHEAD_BYTES))
 
     def _collect(
         self,
@@ -229,7 +232,7 @@ class Reader:
             self._lacking.add(physical)
             _log.error(
                 "event=message_not_found topic=%s queue=%d queue_offset=%d %s",
-                queue.topic, queue.queue_id, offset, self._log.describe(physical),
+                queue.topic, queue.queue_id, offset, self._files.describe(physical),
             )  # fmt: skip
 
     def _judge(self, queue: "ConsumeQueue", offset: int, physical: int) -> GetStatus:
@@ -237,7 +240,7 @@ class Reader:
 
         It will in a group; and anywhere if the unit is what is wrong, which the log makes good.
         """
-        if self._log.header_bytes:
+        if self._is_replicated:
             return GetStatus.DAMAGED
         self._pieces.pop(queue, None)
         queue.distrust(offset)
@@ -251,7 +254,7 @@ class Reader:
             self._lost.add(physical)
             _log.error(
                 "event=message_lost topic=%s queue=%d queue_offset=%d %s",
-                queue.topic, queue.queue_id, offset, self._log.describe(physical),
+                queue.topic, queue.queue_id, offset, self._files.describe(physical),
             )  # fmt: skip
         return GetStatus.LOST
 
@@ -352,7 +355,7 @@ class Reader:
         record = log.body_at(physical_offset, size)
         if record_size(record, physical_offset) != len(record):
             return None
-        if not log.header_bytes and not self._is_in_its_queue(record, physical_offset):
+        if not self._is_replicated and not self._is_in_its_queue(record, physical_offset):
             return None  # such a log has no index: these may be bytes that a sender made up
         return record
 
@@ -440,7 +443,7 @@ class Reader:
                 return int.from_bytes(record[40:48], "big")  # born then, at least
             return store_timestamp(record)
         except LookupError as error:
-            raise DamagedEntry(-1, self._log.describe(physical)) from error
+            raise DamagedEntry(-1, self._files.describe(physical)) from error
 
 
 def _looked_into(units: bytes, bytes_max: int) -> "Iterator[tuple[int, int, int]]":

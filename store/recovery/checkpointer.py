@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dledger.mark import LogMark
     from ledgermq.runtime.disk import Disk
     from store.config import StoreConfig
-    from store.ports import LogReader
+    from store.ports import LogParts, LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import Unsynced
 
@@ -110,7 +110,7 @@ class Checkpointer:
         config: "StoreConfig",
         disk: "Disk",
         queues: "ConsumeQueues",
-        log: "LogReader",
+        parts: "LogParts",
         *,
         on_fatal: "Callable[[FatalError], None]",
         times: "Times | None" = None,
@@ -127,7 +127,8 @@ class Checkpointer:
         self._period_ms = config.checkpoint_ms
         self._disk = disk
         self._queues = queues
-        self._log = log
+        self._log: LogReader = parts.entries
+        self._log_marks = parts.marks
         self._due_ms: int | None = None
         self._planned: tuple[Applied, int] | None = None
         self._syncing: asyncio.Future[bool] | None = None
@@ -145,7 +146,7 @@ class Checkpointer:
     def begin(self, marks: "tuple[LogMark, ...]") -> None:
         """Go on behind checkpoints of this log, the newest first."""
         self._marks = marks
-        self.covered = self._log.maybe_end(marks[0]) if marks else None
+        self.covered = self._log_marks.maybe_end(marks[0]) if marks else None
 
     def tick(self, now_ms: int, applied: Applied) -> None:
         """Begin a checkpoint when one is due and what it shall hold is written.
@@ -242,7 +243,7 @@ class Checkpointer:
         """Return what is to be synced and written for a picture that was just finished."""
         log = self._log
         start, end = picture.applied
-        mark, stored = log.mark(start, end), 0
+        mark, stored = self._log_marks.mark(start, end), 0
         if mark.position >= 0:
             physical = start + log.header_bytes
             with suppress(DamagedEntry, LookupError):

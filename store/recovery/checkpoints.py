@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from dledger.mark import LogMark
     from store.dispatch.dispatcher import Dispatcher
     from store.index import IndexKeeper
-    from store.ports import LogReader
+    from store.ports import LogMarks
     from store.recovery.checkpointer import Checkpointer
 
 
@@ -18,12 +18,12 @@ class Checkpoints:
         queues: "Checkpointer",
         index: "IndexKeeper | None",
         dispatcher: "Dispatcher",
-        log: "LogReader",
+        marks: "LogMarks",
     ) -> None:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        self._log = log
+        self._marks = marks
 
     @property
     def covered(self) -> int:
@@ -77,5 +77,5 @@ class Checkpoints:
     def _maybe_mark(self) -> "LogMark | None":
         """Return the entry up to which everything was dispatched, None if it is not known."""
         start, end = self._dispatcher.applied
-        mark = self._log.mark(start, end) if start >= 0 else None
+        mark = self._marks.mark(start, end) if start >= 0 else None
         return mark if mark is not None and mark.position >= 0 else None

@@ -57,7 +57,7 @@ def take_over(
     counts = checkpoint is not None and _counts(checkpoint, disk, queues, log)
     is_ours = not directory.was_clean and not is_foreign
     if checkpoint is not None and counts and (is_ours or _are_as_left(checkpoint, queues, log)):
-        if log.maybe_end(checkpoint.head.marks[0]) != log.end_position:
+        if log.marks.maybe_end(checkpoint.head.marks[0]) != log.end_position:
             # Somebody wrote behind it: what the queues have of that goes, and is made again.
             directory.mark_unclean()
             directory.lower_times(checkpoint.head.store_timestamp)
@@ -107,7 +107,7 @@ def _are_as_left(checkpoint: Checkpoint, queues: "ConsumeQueues", log: "PlainLog
 
     It makes the queues of a topic anew that was deleted, and counts from 0 again.
     """
-    if log.maybe_end(checkpoint.head.marks[0]) == log.end_position:
+    if log.marks.maybe_end(checkpoint.head.marks[0]) == log.end_position:
         return True
     return all(_is_as_left(mark, queues) for mark in checkpoint.queues)
 
@@ -133,7 +133,7 @@ def _counts(checkpoint: Checkpoint, disk: "Disk", queues: "ConsumeQueues", log: 
     if not head.marks:
         return False
     mark = head.marks[0]
-    end = log.maybe_end(mark)
+    end = log.marks.maybe_end(mark)
     if mark.position < 0:
         return end is not None and not checkpoint.queues and log.end_position <= BEHIND_BYTES_MAX
     if end is None or log.end_position - end > BEHIND_BYTES_MAX or end <= log.first_position:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
     from store.dispatch.dispatcher import Dispatcher
     from store.index import IndexKeeper
-    from store.ports import LogReader
+    from store.ports import LogMarks, LogReader
     from store.queues.consume_queue import ConsumeQueues
     from store.queues.start import LogStart, QueueStart
     from store.recovery.checkpointer import Checkpointer
@@ -38,12 +38,14 @@ class Loading:
         queues: "ConsumeQueues",
         index: "IndexKeeper | None",
         log: "LogReader",
+        marks: "LogMarks",
     ) -> None:
         self._directory = directory
         self._disk = disk
         self._queues = queues
         self._index = index
         self._log = log
+        self._marks = marks
         self.recovered = Recovered()
         self._starts: Sequence[QueueStart] = ()
         self._is_settled = False
@@ -88,7 +90,7 @@ class Loading:
             return None
         self._is_settled = True
         recovered, log = self.recovered, self._log
-        first = agree_with_log(recovered, self._queues, log)
+        first = agree_with_log(recovered, self._queues, log, self._marks)
         checkpointer.begin(recovered.marks)
         if dispatcher.state_end > log.end_position:
             # The log has lost its end. What it gets there instead must not count as applied.
@@ -100,7 +102,7 @@ class Loading:
         begin = max(min(first, dispatcher.state_end), log.first_position)
         newest = recovered.marks[0] if recovered.marks else None
         if self._index is not None:
-            begin = min(begin, self._index.agree(log, newest))
+            begin = min(begin, self._index.agree(log, self._marks, newest))
         covered = checkpointer.covered
         is_behind_mark = newest is not None and begin == covered
         dispatcher.begin(newest.position if newest and is_behind_mark else -1, begin, covered)

@@ -24,8 +24,7 @@ from store.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from store.config import StoreConfig
     from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
@@ -40,12 +39,11 @@ _log = logging.getLogger(__name__)
 class Repairer:
     """Makes damaged blocks anew, one after the other."""
 
-    def __init__(
-        self, queues: "ConsumeQueues", log: "LogReader", delays_ms: "Sequence[int]"
-    ) -> None:
+    def __init__(self, config: "StoreConfig", queues: "ConsumeQueues", log: "LogReader") -> None:
         self._damaged = queues.files.damaged
         self._log = log
-        self._delays_ms = delays_ms
+        self._delays_ms = config.delay_levels_ms
+        self._is_replicated = config.is_replicated
         self._block: Block | None = None
         """What is being repaired."""
         self._start = 0
@@ -95,7 +93,7 @@ class Repairer:
         try:
             is_at_end = self._walk(queue, block, applied)
         except DamagedEntry:
-            if not self._log.header_bytes:  # of a log of its own, nobody has another copy
+            if not self._is_replicated:  # nobody has another copy
                 self._give_up(queue, block)
             return  # the log may be repaired; it is tried again
         self._maybe_finish(queue, block, is_at_end=is_at_end)

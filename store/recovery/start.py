@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ledgermq.runtime.disk import Disk
-    from store.ports import LogReader
+    from store.ports import LogMarks, LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import QueueFiles
     from store.queues.start import QueueStart
@@ -140,7 +140,9 @@ def _note_damaged(mark: QueueMark, recovered: Recovered) -> None:
     recovered.rebuild = True
 
 
-def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", log: "LogReader") -> int:
+def agree_with_log(
+    recovered: Recovered, queues: "ConsumeQueues", log: "LogReader", marks: "LogMarks"
+) -> int:
     """Cut the queues to the log; return the position at which to begin to dispatch.
 
     Marks that are not of this log are dropped from ``recovered``.
@@ -148,7 +150,7 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", log: "LogReade
     if not recovered.marks:
         return log.first_position if recovered.begin is None else recovered.begin
     for number, mark in enumerate(recovered.marks):
-        end = log.maybe_end(mark)
+        end = marks.maybe_end(mark)
         if end is not None:
             if number > 0:
                 _log.warning("event=queues_ahead_of_the_log cut_to=%d", end)

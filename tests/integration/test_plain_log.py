@@ -362,6 +362,7 @@ def make_store(root, flush=ASYNC, disk=None, fatal=None, **config):
             directory=str(root),
             store_host=pack_host("127.0.0.1", 10911),
             late_status=PutStatus.FLUSH_TIMEOUT,
+            is_replicated=False,
             **config,
         ),
         RealDisk(),

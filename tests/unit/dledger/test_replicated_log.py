@@ -23,7 +23,7 @@ def asked_before_and_after_a_cut():
     append(node, 200, 200, 200, 100)
     node.commit_index = 4
     assert node.position_after(3) == 700
-    return log.index_before(700), log.following(700)
+    return log.index_before(700), log.feed.following(700)
 
 
 def test_a_place_that_was_not_committed_is_looked_up_again():

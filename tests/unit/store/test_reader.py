@@ -142,23 +142,10 @@ def test_a_damaged_message_is_not_given_and_what_comes_before_it_is(at):
     assert bodies(world.store.reader.get("t", 0, 3, 32, 10_000, None)) == [b"0003", b"0004"]
 
 
-class Alone:
-    """The log as it is, but for what tells that it is of no group."""
-
-    header_bytes = 0
-
-    def __init__(self, log):
-        self._log = log
-
-    def __getattr__(self, name):
-        return getattr(self._log, name)
-
-
 def test_a_message_that_nobody_repairs_is_lost_and_that_is_told_once(caplog):
-    world = filled(5)
+    world = filled(5, is_replicated=False)
     world.store.tick()  # the units are in a file
     world.node.corrupt(4)
-    world.store.reader._log = Alone(world.log)
     assert bodies(world.store.reader.get("t", 0, 0, 32, 10_000, None)) == [
         b"0000", b"0001", b"0002",
     ]  # fmt: skip
@@ -169,11 +156,10 @@ def test_a_message_that_nobody_repairs_is_lost_and_that_is_told_once(caplog):
 
 
 def test_a_message_is_not_lost_where_its_unit_is_what_is_damaged():
-    world = filled(5)
+    world = filled(5, is_replicated=False)
     world.store.tick()
     path = "/s/consumequeue/t/0/" + "0" * 20
     world.disk.files[path][60:68] = (10**9).to_bytes(8, "big")
-    world.store.reader._log = Alone(world.log)
     assert world.store.reader.get("t", 0, 3, 32, 10_000, None).status is GetStatus.DAMAGED
 
 

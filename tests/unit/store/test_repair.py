@@ -5,7 +5,7 @@ import pytest
 from dledger.errors import DamagedEntry
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from store.config import DEFAULT_DELAY_LEVELS_MS, StoreConfig
+from store.config import StoreConfig
 from store.layout import UNIT, UNIT_BYTES
 from store.queues.consume_queue import ConsumeQueues, DamagedUnits
 from store.recovery.repair import Repairer
@@ -21,7 +21,6 @@ COUNT = 20
 class Log:
     """Messages of one queue side by side, of which some may be damaged."""
 
-    header_bytes = 0
     first_position = 0
 
     def __init__(self):
@@ -47,7 +46,10 @@ class Log:
 def begun():
     """Return a queue of several files, its log, and what repairs it."""
     log = Log()
-    config = StoreConfig(directory="/s", store_host=HOST, queue_file_bytes=FILE * UNIT_BYTES)
+    size = FILE * UNIT_BYTES
+    config = StoreConfig(
+        directory="/s", store_host=HOST, queue_file_bytes=size, is_replicated=False
+    )
     queues = ConsumeQueues(config, FakeDisk())
     queues.files.block_bytes = BLOCK * UNIT_BYTES
     queue = queues.maybe_make(b"t", 0)
@@ -55,7 +57,7 @@ def begun():
     for place in log.places:
         queues.take(queue, UNIT.pack(place, size, 0), 1)
     assert queues.flush()
-    return queue, log, Repairer(queues, log, DEFAULT_DELAY_LEVELS_MS)
+    return queue, log, Repairer(config, queues, log)
 
 
 def damage(queue, offset):

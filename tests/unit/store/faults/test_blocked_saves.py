@@ -48,7 +48,7 @@ def replica(path: Path) -> object:
 
 def store(path: Path) -> object:
     nothing = cast("Any", SimpleNamespace())
-    loading = Loading(str(path), RealDisk(), nothing, None, nothing)
+    loading = Loading(str(path), RealDisk(), nothing, None, nothing, nothing)
     return loading.load((), cast("Any", lambda _: None), 0)
 
 

@@ -161,8 +161,8 @@ def test_what_is_not_in_memory_is_not_touched_before_it_is_read(
 
     async def run(*, comes: bool) -> None:
         log, link, _ = behind(tmp_path / str(comes))
-        monkeypatch.setattr(log, "is_in_memory", lambda *_: is_read.is_set())
-        monkeypatch.setattr(log, "read_ahead", lambda *what: asked.append(what))
+        monkeypatch.setattr(log.files, "is_in_memory", lambda *_: is_read.is_set())
+        monkeypatch.setattr(log.files, "read_ahead", lambda *what: asked.append(what))
         link.take_bytes(encode_report(0))
         position = link._next
         await asyncio.sleep(0.02)

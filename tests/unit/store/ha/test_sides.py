@@ -473,7 +473,7 @@ class Nothing:
 def test_a_record_that_lies_does_not_end_a_slave() -> None:
     log: Any = Nothing()
     queue: Any = Queue()
-    anomalies = Copied(log, None)  # type: ignore[arg-type]
+    anomalies = Copied(log, log, None)  # type: ignore[arg-type]
     try:
         assert [anomalies.skips(queue, 1_000, at) for at in (1, 2)] == [None, None]
         anomalies.on_no_queue(3, "queue -1 cannot name a queue")
@@ -486,7 +486,7 @@ def test_a_slave_that_lost_units_of_a_queue_ends() -> None:
     log: Any = Nothing(record(0, topic="T"))
     queue: Any = Queue()
     with pytest.raises(FatalError, match="ends at 0, the message at 500 has queue offset 1"):
-        Copied(log, None).skips(queue, 1, 500)  # type: ignore[arg-type]
+        Copied(log, log, None).skips(queue, 1, 500)  # type: ignore[arg-type]
 
 
 def test_a_slave_goes_on_with_a_queue_of_which_its_log_has_nothing() -> None:
@@ -500,7 +500,7 @@ def test_a_slave_goes_on_with_a_queue_of_which_its_log_has_nothing() -> None:
     queue: Any = Queue()
     log.first_position, log.maybe_size = 4096, lambda _: None
     queue.min_offset, queue.max_offset, queue.first_file = 20, 20, 400
-    assert Copied(log, Queues()).skips(queue, 25, 5000)  # type: ignore[arg-type]
+    assert Copied(log, log, Queues()).skips(queue, 25, 5000)  # type: ignore[arg-type]
     assert filled == [(queue, 5)]
 
 
@@ -516,7 +516,7 @@ def test_what_has_just_come_is_walked_as_the_log_would_be(tmp_path: Path) -> Non
     assert len(starts) > 20
     places = [*starts, end]
     for dropped in (0, starts[9]):
-        log.next_batch(dropped, 1)
+        log.feed.next_batch(dropped, 1)
         for number, start in enumerate(starts):
             for upto in {places[number + 1], places[min(number + 5, len(starts))], end}:
                 for limit in (1, 3, 1 << 20):
@@ -550,13 +550,13 @@ def test_the_log_comes_before_the_queues_while_it_is_behind_and_up_to_a_bound(
     monkeypatch.setattr(slave_log_module, "FULL_READ_BYTES", 1_500)
     for at in range(0, SEGMENT, 2_000):
         intake.take([Piece(at, data[at : at + 2_000])])
-    assert (log.next_batch(0, 512), log.next_batch(0, 3)) == (64, 1)
+    assert (log.feed.next_batch(0, 512), log.feed.next_batch(0, 3)) == (64, 1)
     monkeypatch.setattr(slave_log_module, "UNDISPATCHED_BYTES_MAX", 1_000)
-    assert log.next_batch(0, 512) == 512
-    assert log.next_batch(log.end_position - 900, 512) == 64
+    assert log.feed.next_batch(0, 512) == 512
+    assert log.feed.next_batch(log.end_position - 900, 512) == 64
     place = intake._assembly.position
     intake.take([Piece(place, data[place : place + 600])])
-    assert log.next_batch(log.end_position - 900, 512) == 512
+    assert log.feed.next_batch(log.end_position - 900, 512) == 512
     assert extent.last_end > place
 
 

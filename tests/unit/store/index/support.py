@@ -75,7 +75,7 @@ def reopened(disk, log, *, queues_mark=None, slots=16, entries=10):
 
 def agree(index, loaded, log, queues_mark):
     """Make the index agree with the log; return the number of the message to begin with."""
-    position = agree_with_log(index, loaded, log, queues_mark)
+    position = agree_with_log(index, loaded, log, log, queues_mark)
     assert position % log.step == 0
     return position // log.step
 

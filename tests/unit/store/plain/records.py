@@ -5,6 +5,7 @@ from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from store.plain.config import PlainLogConfig
 from store.plain.files import open_segments
+from store.plain.parts import PlainMarks
 from store.plain.recovery import recover
 from store.plain.view import PlainView
 from store.plain.writer import Writer
@@ -60,6 +61,10 @@ class Log(PlainView):
     @property
     def written(self):
         return self.writer.written
+
+    @property
+    def marks(self):
+        return PlainMarks(self)
 
     @property
     def files(self):

@@ -316,7 +316,8 @@ def test_dropped_log_with_nothing_left_goes_on_where_it_was(tmp_path):
     assert (log.first_position, log.end_position) == (SEGMENT, SEGMENT)
     assert log.last_body() is None
     assert (
-        log.maybe_end(LogMark(store.positions[1] + BIG_SIZE - 1, 1, store.positions[1])) == SEGMENT
+        log.marks.maybe_end(LogMark(store.positions[1] + BIG_SIZE - 1, 1, store.positions[1]))
+        == SEGMENT
     )
     assert log.put() == SEGMENT
 

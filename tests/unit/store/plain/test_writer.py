@@ -195,8 +195,8 @@ def test_old_segments_go_and_their_readers_stay(tmp_path):
         log.body_at(positions[1], size_of(body=big))
     with pytest.raises(DamagedEntry):
         next(log.walk(0, log.end_position, 1))
-    assert log.maybe_end(LogMark(SEGMENT + size_of(body=big) - 1, 1, SEGMENT)) == 2 * SEGMENT
-    assert log.maybe_end(LogMark(size_of(body=big) - 1, 1, 0)) is None
+    assert log.marks.maybe_end(LogMark(SEGMENT + size_of(body=big) - 1, 1, SEGMENT)) == 2 * SEGMENT
+    assert log.marks.maybe_end(LogMark(size_of(body=big) - 1, 1, 0)) is None
     log.files.remove(log.files.drop_below(3 * SEGMENT))
     assert [at for at, _ in log.entries()] == positions[3:]
     assert len(list((tmp_path / "commitlog").iterdir())) == 1
@@ -212,11 +212,11 @@ def test_damage_is_told_from_absence(log):
     assert log.maybe_size(first) == size
     assert log.maybe_size(second) == size
     assert log.maybe_size(second + 1) is None
-    assert log.mark(second, 2 * size) == LogMark(2 * size - 1, 1, second)
-    assert log.maybe_end(LogMark(2 * size - 1, 1, second)) == 2 * size
-    assert log.maybe_end(LogMark(2 * size - 1, 2, second)) is None
-    assert log.maybe_end(LogMark(2 * size - 2, 1, second)) is None
-    assert log.maybe_end(LogMark(5, 1, -4)) is None
+    assert log.marks.mark(second, 2 * size) == LogMark(2 * size - 1, 1, second)
+    assert log.marks.maybe_end(LogMark(2 * size - 1, 1, second)) == 2 * size
+    assert log.marks.maybe_end(LogMark(2 * size - 1, 2, second)) is None
+    assert log.marks.maybe_end(LogMark(2 * size - 2, 1, second)) is None
+    assert log.marks.maybe_end(LogMark(5, 1, -4)) is None
     with pytest.raises(LookupError):
         log.body_at(second, size + 1)
     with pytest.raises(LookupError):
