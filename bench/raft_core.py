@@ -152,18 +152,19 @@ def appender_cost(seconds: float) -> float:
     def refuse() -> NotLeader:
         return NotLeader(None)
 
-    appender = Appender(config, schedule=lambda: None, refusal=refuse)
+    committed = 0
+    appender = Appender(config, schedule=lambda: None, refusal=refuse, committed=lambda: committed)
     appender.propose = lambda _: None
     appender.restart(1, 0, 0)
-    appender.set_committed(0)
     appender.accepting = True
 
     def work(number: int) -> None:
+        nonlocal committed
         appender.reserve(BODY_BYTES)
         appender.append(BODY, BODY_BYTES)
         if number % 64 == 63:
             appender.close_batch()
-            appender.set_committed((number + 1) * (BODY_BYTES + 48))
+            committed = (number + 1) * (BODY_BYTES + 48)
 
     return measure(work, seconds)
 

@@ -30,10 +30,10 @@ class Appender:
     """Collects entries for one leadership at a time."""
 
     __slots__ = (
-        "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_config",
-        "_entry_bytes_max", "_has_batch", "_next_index", "_next_position", "_pending_limit",
-        "_position_limit", "_refusal", "_schedule", "_term", "_units", "accepting", "propose",
-        "scheduled", "write_hint",
+        "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_committed",
+        "_config", "_entry_bytes_max", "_has_batch", "_next_index", "_next_position",
+        "_pending_limit", "_position_limit", "_refusal", "_schedule", "_term", "_units",
+        "accepting", "propose", "scheduled", "write_hint",
     )  # fmt: skip
 
     def __init__(
@@ -42,13 +42,16 @@ class Appender:
         *,
         schedule: Callable[[], None],
         refusal: Callable[[], DLedgerError],
+        committed: Callable[[], int],
     ) -> None:
+        """Make one; ``committed`` returns where the log ends as far as it is committed."""
         self._config = config
         self._entry_bytes_max = entry_bytes_max(config.span_bytes_max)
         self.propose: Callable[[Span], None] = refuse_span
         """Takes what was collected; the owner sets it when there is a core."""
         self._schedule = schedule
         self._refusal = refusal
+        self._committed = committed
         self.accepting = False
         """Whether entries are taken; the owner sets it."""
         self.write_hint: Callable[[int, int], bytes] = no_hint
@@ -61,6 +64,7 @@ class Appender:
         self._next_position = 0
         self._position_limit = 0
         self._pending_limit = 0
+        """Up to here entries are taken without a look at what is committed."""
         self._buffers: list[bytes] = []
         self._units: list[bytes] = []
         self._batch_first_index: LogIndex = 0
@@ -83,10 +87,6 @@ class Appender:
         self._next_index = self._batch_first_index = next_index
         self._set_position(position)
 
-    def set_committed(self, position: int) -> None:
-        """Note how far the log is committed: what lies behind it is pending."""
-        self._pending_limit = position + self._config.pending_bytes_max
-
     def reserve(self, body_bytes: int) -> int:
         """Return the physical offset at which a body of this size will lie if appended next.
 
@@ -105,8 +105,7 @@ class Appender:
         if end > self._position_limit:
             end = self._roll(size_bytes)
         if end > self._pending_limit:
-            pending_bytes_max = self._config.pending_bytes_max
-            raise PendingFull(end - self._pending_limit + pending_bytes_max, pending_bytes_max)
+            self._check_pending(end)
         return self._next_position + HEADER_BYTES
 
     def append(self, parts: Sequence[bytes], body_bytes: int) -> LogIndex:
@@ -185,6 +184,14 @@ class Appender:
             self.propose(span)
             self._batch_first_index = self._next_index
             self._set_batch_position(end)
+
+    def _check_pending(self, end: int) -> None:
+        """Look how far the log is committed: what lies behind is pending. Errors: `PendingFull`."""
+        pending_bytes_max = self._config.pending_bytes_max
+        committed = self._committed()
+        self._pending_limit = committed + pending_bytes_max
+        if end > self._pending_limit:
+            raise PendingFull(end - committed, pending_bytes_max)
 
     def _roll(self, size_bytes: int) -> int:
         """Continue in the next segment; return where an entry of this size will end there."""

@@ -138,9 +138,8 @@ class Driver:
             else:
                 for reply in ready.replies:
                     send(reply)
-        self._raft.advance(ready)
-        if ready.entries and not self._is_sync:
-            self._raft.persisted(self._store.last_index)
+        is_held = ready.entries and not self._is_sync
+        self._raft.advance(ready, self._store.last_index if is_held else None)
         if ready.snapshot is not None:
             self._report_staged()
         return True

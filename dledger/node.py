@@ -91,7 +91,12 @@ class DLedgerNode(ReplicaView):
         self._on_fatal = on_fatal
         self.credentials = MemberCredentials(config, self._clock)
         self._opened = self._started = self._running = False
-        self._appender = Appender(config, schedule=self._call_turn, refusal=self._refusal)
+        self._appender = Appender(
+            config,
+            schedule=self._call_turn,
+            refusal=self._refusal,
+            committed=lambda: self._committed_position,
+        )
         self.reserve = self._appender.reserve
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
@@ -164,7 +169,6 @@ class DLedgerNode(ReplicaView):
         self._step, self._appender.propose = self._raft.step, self._raft.propose
         self.commit_index = replica.commit_index
         self._committed_position = self._store.position_after(self.commit_index)
-        self._appender.set_committed(self._committed_position)
         self._opened = True
 
     async def start(self, user: DLedgerListener) -> None:
@@ -449,7 +453,6 @@ class DLedgerNode(ReplicaView):
         self._driver.installed = None
         self.commit_index = meta.id.last_index
         self._committed_position = meta.position
-        self._appender.set_committed(meta.position)
         self.trimmer.tell_installed(meta)
 
     def _on_slow_write(self, took_ms: int) -> None:
@@ -465,7 +468,6 @@ class DLedgerNode(ReplicaView):
         if commit_index > self.commit_index:
             self.commit_index = commit_index
             self._committed_position = self._store.position_after(commit_index)
-            self._appender.set_committed(self._committed_position)
             self._user.on_committed(commit_index)
         if self._leadership.confirmed:
             self._leadership.release(self.commit_index)

@@ -57,7 +57,7 @@ DURABILITY: Final = (
         breaks="With SYNC_FLUSH the leader counts itself before its own sync has returned.",
         source="Dissertation 10.2.1.",
         flush="SYNC_FLUSH",
-        plant=patch(_COMPLETE, ("ready.entries and not self._is_sync:", "ready.entries:")),
+        plant=patch(_COMPLETE, ("ready.entries and not self._is_sync", "ready.entries")),
     ),
     Mutant(
         name="torn-tail-kept",

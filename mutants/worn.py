@@ -43,8 +43,8 @@ WORN: Final = (
         " bytes in all a leader refuses every send.",
         source="dledger/appender.py: pendingBytesMax bounds what waits for a majority.",
         plant=patch(
-            "dledger.node:DLedgerNode._tell",
-            ("        self._appender.set_committed(self._committed_position)\n", ""),
+            "dledger.appender:Appender._check_pending",
+            ("    committed = self._committed()\n", "    committed = 0\n"),
         ),
     ),
     Mutant(

@@ -352,8 +352,11 @@ class Raft:
                 return True
         return False
 
-    def advance(self, ready: Ready) -> None:
-        """Take the report that hard state, truncation and entries of ``ready`` are on disk."""
+    def advance(self, ready: Ready, persisted: LogIndex | None = None) -> None:
+        """Take the report that hard state, truncation and entries of ``ready`` are on disk.
+
+        ``persisted``: the log up to there is held as the flush mode asks, see `persisted`.
+        """
         assert ready is self._in_flight, "not the one in flight"
         state = self.state
         self._in_flight = None
@@ -362,6 +365,8 @@ class Raft:
             state.saved = ready.hard_state
         if ready.committed is not None:
             state.delivered_index = ready.committed
+        if persisted is not None:
+            self.persisted(persisted)
 
     def persisted(self, index: LogIndex) -> None:
         """Take the report that the log up to ``index`` is held as the flush mode asks.

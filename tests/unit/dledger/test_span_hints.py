@@ -166,11 +166,12 @@ def noting_appender(**limits):
     spans, known = [], []
     peers = {"n0": "", "n1": ""}
     config = DLedgerConfig(group="g", self_id="n0", peers=peers, directory="/none", **limits)
-    appender = Appender(config, schedule=lambda: None, refusal=lambda: NotLeader(None))
+    appender = Appender(
+        config, schedule=lambda: None, refusal=lambda: NotLeader(None), committed=lambda: 0
+    )
     appender.propose = spans.append
     appender.write_hint = lambda start, end: b"%r" % [n for n in known if start <= n * 448 < end]
     appender.accepting = True
-    appender.set_committed(0)
     appender.restart(1, 0, 0)
     return appender, spans, known
 
