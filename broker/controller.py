@@ -84,6 +84,9 @@ class BrokerController:
         claim: takes what else this process alone may have, once all checks have passed.
     """
 
+    on_message: Callable[[str, int, int], None]
+    """Wakes the pulls that wait for a queue, or the delivery of what waits in it, see `WakeUp`."""
+
     def __init__(  # noqa: PLR0913 - what it runs on, and what it is to be
         self,
         config: BrokerConfig,
@@ -108,7 +111,7 @@ class BrokerController:
         room = self._room = LogRoom(lambda: self.store.writer.uncommitted_bytes, clock)
         self.store = MessageStore(
             config.store_config(), disk, clock, self, on_fatal=self._fail,
-            on_progress=room.on_progress,
+            watchers=room.watching,
         )  # fmt: skip
         machine = Machine(disk, clock, rng, self._fail)
         files = files or files_of(config, clock)
@@ -126,11 +129,13 @@ class BrokerController:
         self._services = build_services(core, self._processors)
         self._services.transactions.save = self._mode.saver.save
         self._services.transactions.may_hear = self._access.may_hear
-        self._wake_up = WakeUp(
+        delays, transactions = self._services.delays, self._services.transactions
+        self.on_message = WakeUp(
             self.tables.held,
             self._processors.pull.wake,
             lambda run: asyncio.get_running_loop().call_soon(run),
-        )
+            {SCHEDULE_TOPIC: delays.on_message, HALF_TOPIC: lambda _: transactions.on_half()},
+        ).on_message
         self.server = RemotingServer(
             name="broker",
             handlers=handlers,
@@ -230,14 +235,6 @@ class BrokerController:
             _log.info("event=broker_stopped id=%s", self._config.self_id)
 
     # StoreListener
-
-    def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
-        """Wake the pulls that wait for a queue, or the delivery of what waits in it."""
-        self._wake_up.on_message(topic, queue_id, max_offset)
-        if topic == SCHEDULE_TOPIC:
-            self._services.delays.on_message(queue_id)
-        elif topic == HALF_TOPIC:
-            self._services.transactions.on_half()
 
     def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """Apply a replicated change."""

@@ -40,8 +40,8 @@ PEERS: Final = (
         breaks="A message counts whoever has proven to be at the other end of the connection.",
         source="Authentication of connections without authorization of what is said on them.",
         plant=patch(
-            "dledger.peers.rpc:TcpTransport.on_frame",
-            ("elif message.sender != inbound.sender:", "elif False:"),
+            "dledger.peers.inbound:Inbound._take",
+            ("elif message.sender != self.sender:", "elif False:"),
         ),
     ),
     Mutant(

@@ -67,8 +67,8 @@ SERVING: Final = (
         breaks="A pull that waits for a message is not told that one has come.",
         source="RocketMQ NotifyMessageArrivingListener; a lost wake-up.",
         plant=patch(
-            "broker.controller:BrokerController.on_message",
-            ("self._wake_up.on_message(topic, queue_id, max_offset)", "pass"),
+            "broker.pulls.wake_up:WakeUp.on_message",
+            ("if self._held.waits(topic, queue_id):", "if False:"),
         ),
     ),
     Mutant(

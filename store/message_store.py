@@ -67,13 +67,14 @@ class MessageStore:
         *,
         on_fatal: "Callable[[FatalError], None]" = exit_process,
         call_soon: "Callable[[Callable[[], None]], object] | None" = None,
-        on_progress: "Callable[[], None]" = lambda: None,
+        watchers: "Sequence[Callable[[], None]]" = (),
     ) -> None:
         """Make a store; nothing is touched before `load`.
 
         ``on_fatal`` is called in the loop thread when the environment failed; the store does
         nothing any more then, and by default the process ends. ``call_soon`` is the loop's.
-        ``on_progress`` is called when something was committed, see `Writer.uncommitted_bytes`.
+        ``watchers``, which may change, are told when something was committed, see
+        `Writer.uncommitted_bytes`.
         """
         self._config = config
         self._disk = disk
@@ -81,7 +82,7 @@ class MessageStore:
         self._listener = listener
         self._life = life = Life(on_fatal)
         self._call_soon = call_soon
-        self._on_progress = on_progress
+        self._watchers = watchers
         self._queues = ConsumeQueues(config, disk)
         self._index: IndexKeeper | None = None
         if config.index is not None:
@@ -126,7 +127,7 @@ class MessageStore:
         )
         self._turns = DispatchTurns(
             self._dispatcher, self.writer, self._life, self._agree, self._call_soon,
-            self._on_progress,
+            self._watchers,
         )  # fmt: skip
         self.log_user = StoreLogUser(
             self._commit_log,

@@ -1,4 +1,4 @@
-"""Wakes held pulls after dispatch, once per queue and turn of the loop.
+"""Tells that queues got messages; wakes held pulls after dispatch, once a queue and turn.
 
 The store tells of new messages in the middle of answering sends; waking is put off to the end of
 the turn, so that the acknowledgements leave first and messages of one turn are read together. Many
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ledgermq.runtime.tasks import report_serving_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from broker.pulls.long_polling import HoldTable
 
@@ -28,6 +28,7 @@ class WakeUp:
         wake: runs held pulls of a queue, given (topic, queue id, max offset, how much work it may
             do); returns how much is left, 0 when more pulls wait.
         call_soon: puts a call off to the end of the loop's turn.
+        others: by topic: who else is told at once, and given the queue id.
     """
 
     def __init__(
@@ -35,19 +36,23 @@ class WakeUp:
         held: HoldTable,
         wake: Callable[[str, int, int, int], int],
         call_soon: Callable[[Callable[[], None]], object],
+        others: Mapping[str, Callable[[int], None]],
     ) -> None:
         self._held = held
         self._wake = wake
         self._call_soon = call_soon
+        self._others = others
         self._arrived: dict[tuple[str, int], int] = {}
 
     def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
         """Note that a queue now ends at ``max_offset``; cheap when nobody waits for it."""
-        if not self._held.waits(topic, queue_id):
-            return
-        if not self._arrived:
-            self._call_soon(self._run)
-        self._arrived[(topic, queue_id)] = max_offset
+        if self._held.waits(topic, queue_id):
+            if not self._arrived:
+                self._call_soon(self._run)
+            self._arrived[(topic, queue_id)] = max_offset
+        other = self._others.get(topic)
+        if other is not None:
+            other(queue_id)
 
     def _run(self) -> None:
         arrived, left = self._arrived, WORK_MAX

@@ -102,6 +102,8 @@ class LogRoom:
         self._progress_ms = self._let_in_ms = 0
         self._is_stalled = False
         """Whether nothing was committed for long; until something is."""
+        self.watching: list[Callable[[], None]] = []
+        """Who is to be told that something was committed: nobody, unless somebody waits here."""
 
     @property
     def used(self) -> int:
@@ -141,11 +143,14 @@ class LogRoom:
         if self._flows:
             self._progress_ms = self._clock.monotonic_ms()
             self._call_next()
+        else:
+            self.watching.clear()
 
     def _add(self, one: Entering, size_bytes: int) -> None:
         if not self._flows:
             self._progress_ms = self._let_in_ms = self._clock.monotonic_ms()
             self._call_next()
+            self.watching[:] = (self.on_progress,)
         self._flows.add(party_of(one.remote[0]), (one, size_bytes))
         self._look_later()
 

@@ -4,6 +4,8 @@ Before that it holds next to nothing here: frames of the handshake only, for a f
 """
 
 import asyncio
+import logging
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
 from dledger.codec.handshake import (
@@ -13,12 +15,16 @@ from dledger.codec.handshake import (
     Opener,
     encode_welcome,
 )
+from dledger.codec.peer import Hello, Misaddressed, PeerCodec
+from dledger.core.messages import Message
 from dledger.core.model import NodeId
 from dledger.errors import CorruptEntry
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS
 from dledger.peers.door import Door, Mode
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+
+_log: Final = logging.getLogger(__name__)
 
 HANDSHAKE_S: Final = PEER_HANDSHAKE_MS / 1000
 
@@ -27,6 +33,11 @@ class Owner(Protocol):
     """Who accepts connections."""
 
     door: Door
+    codec: PeerCodec
+    members: Mapping[NodeId, str]
+    """Those of the group, by id."""
+    on_message: Callable[[Message], None]
+    """Takes a message of who has proven to be its sender."""
 
     def on_opened(self, inbound: "Inbound") -> None:
         """Take a new connection."""
@@ -36,8 +47,8 @@ class Owner(Protocol):
         """Take who is there."""
         ...
 
-    def on_frame(self, inbound: "Inbound", frame: Frame) -> None:
-        """Take a frame. Errors: `CorruptEntry`, `NotProven`."""
+    def on_stranger(self, inbound: "Inbound", message: Message | Hello) -> None:
+        """Take what somebody said who is no member."""
         ...
 
     def on_closed(self, inbound: "Inbound") -> None:
@@ -110,13 +121,32 @@ class Inbound(asyncio.BufferedProtocol):
             frames = self._decoder.received(nbytes)
             if self._is_open or (self._opener is None and self.sender is not None):
                 for frame in frames:
-                    self._owner.on_frame(self, frame)
+                    self._take(frame)
             else:
                 for frame in frames:
                     self._take_guarded(frame)
                 self._check_size()
         except (RemoteProtocolError, CorruptEntry, NotProven) as error:
             self.refuse(error)
+
+    def _take(self, frame: Frame) -> None:
+        """Take a frame. Errors: `CorruptEntry`, `NotProven`: it speaks for somebody else."""
+        owner = self._owner
+        try:
+            message = owner.codec.decode(frame)
+        except Misaddressed as error:
+            if not self.complained:
+                self.complained = True
+                _log.warning("event=misaddressed remote=%s %s", self.remote, error)
+            return
+        if self.sender is None:
+            owner.on_proven(self, message.sender)
+        elif message.sender != self.sender:
+            raise NotProven(f"a message of {message.sender} on the connection of {self.sender}")
+        if not isinstance(message, Hello):
+            owner.on_message(message)  # the core refuses a former member, and notes that
+        if message.sender not in owner.members:
+            owner.on_stranger(self, message)
 
     def _check_size(self) -> None:
         if self.sender is None and self._decoder.partial_bytes > HANDSHAKE_FRAME_BYTES_MAX:
@@ -125,7 +155,7 @@ class Inbound(asyncio.BufferedProtocol):
     def _take_guarded(self, frame: Frame) -> None:
         """Take a frame of a handshake, or a sealed one. Errors: `CorruptEntry`, `NotProven`."""
         if self._opener is not None:
-            self._owner.on_frame(self, self._opener.open(frame))
+            self._take(self._opener.open(frame))
         elif self._acceptor is None:
             raise NotProven("it is refused already")
         elif not self._acceptor.has_greeted:

@@ -9,7 +9,6 @@ from typing import Final, cast
 
 from dledger.codec.handshake import Buffers, Dialler, NotProven, Sealer, check_welcome
 from dledger.config import DLedgerConfig, is_address
-from dledger.core.messages import Message
 from dledger.core.model import NodeId
 from dledger.errors import CorruptEntry
 from dledger.peers.door import Door, Mode
@@ -109,7 +108,8 @@ class Link:
         self._door = door
         self._on_unreachable = on_unreachable
         self._transport: asyncio.Transport | None = None
-        self._sealer: Sealer | None = None
+        self.sealer: Sealer | None = None
+        """What messages are sealed with, where there is a shared key."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, hello: bytes) -> None:
@@ -125,16 +125,16 @@ class Link:
         if self._transport is not None:
             self._transport.abort()
 
-    def send(self, message: Message, encode: Callable[[Message], Buffers]) -> None:
-        """Send a message, or drop it where it would not leave soon. Errors: those of ``encode``."""
+    def maybe_transport(self) -> asyncio.Transport | None:
+        """Return where to write, sealed by ``sealer``; None if it would not leave soon."""
         transport = self._transport
         if (
-            transport is not None
-            and not transport.is_closing()
-            and transport.get_write_buffer_size() < self._buffer_bytes_max
+            transport is None
+            or transport.is_closing()
+            or transport.get_write_buffer_size() >= self._buffer_bytes_max
         ):
-            buffers = encode(message)
-            transport.writelines(buffers if self._sealer is None else self._sealer.seal(buffers))
+            return None
+        return transport
 
     def check(self) -> None:
         """Dial again if the key or certificate of the peer is not valid any more."""
@@ -177,9 +177,9 @@ class Link:
             transport.abort()
             raise
         set_options(transport.get_extra_info("socket"))
-        self._transport, self._sealer = transport, protocol.sealer
+        self._transport, self.sealer = transport, protocol.sealer
         hello: Buffers = (self._hello,)
-        transport.writelines(hello if self._sealer is None else self._sealer.seal(hello))
+        transport.writelines(hello if self.sealer is None else self.sealer.seal(hello))
         return protocol
 
     async def _confirm(self, transport: asyncio.Transport, protocol: Outbound) -> None:

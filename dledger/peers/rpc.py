@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from dledger.codec.handshake import NotProven
-from dledger.codec.peer import Hello, Misaddressed, PeerCodec
+from dledger.codec.peer import Hello, PeerCodec
 from dledger.config import DLedgerConfig, is_address
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
@@ -32,7 +32,6 @@ from dledger.peers.inbound import Inbound
 from dledger.peers.link import Link, split_address
 from dledger.peers.tls_listener import TlsListener
 from ledgermq.remoting.protocol.errors import LocalProtocolError
-from ledgermq.remoting.protocol.frame import Frame
 from ledgermq.remoting.protocol.hosts import is_loopback, party_of
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.clock import SystemClock
@@ -93,11 +92,11 @@ class TcpTransport:
         if credentials is None:
             credentials = CredentialStore(config.security, config.self_id, SystemClock().wall_ms)
         self.door = Door((config.group, config.self_id), credentials, make_nonce)
-        self._on_message = on_message
+        self.on_message = on_message
         self._on_unreachable = on_unreachable
         others = tuple(peer for peer in config.peers if peer != config.self_id)
-        self._codec = PeerCodec(config.group, config.self_id, others)
-        self._members: Mapping[NodeId, str] = {peer: config.peers[peer] for peer in others}
+        self.codec = PeerCodec(config.group, config.self_id, others)
+        self.members: Mapping[NodeId, str] = {peer: config.peers[peer] for peer in others}
         self._is_shut_out: Callable[[NodeId], bool] = lambda _peer: False
         self._told_removed: set[NodeId] = set()
         self._links: dict[NodeId, Link] = {}
@@ -125,11 +124,11 @@ class TcpTransport:
         except OSError as error:
             raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
         self._sweep = loop.call_later(SWEEP_S, self._sweep_requests)
-        self.set_members(self._members)
+        self.set_members(self.members)
 
     def _maybe_warn(self, host: str) -> None:
         """Say that anybody is believed, where others than this machine can speak here."""
-        hosts = [host, *(address.rpartition(":")[0] for address in self._members.values())]
+        hosts = [host, *(address.rpartition(":")[0] for address in self.members.values())]
         if self.door.mode is Mode.OPEN and not all(is_loopback(one.strip("[]")) for one in hosts):
             _log.warning(
                 "event=peers_not_authenticated address=%s: whoever reaches it can speak as a member"
@@ -144,19 +143,19 @@ class TcpTransport:
         Addresses in the settings of this node win. Before `start` nothing is dialled.
         """
         known = self._config.peers
-        self._members = {
+        self.members = {
             peer: known.get(peer, address)
             for peer, address in addresses.items()
             if peer != self._config.self_id
         }
-        self._told_removed.difference_update(self._members)
+        self._told_removed.difference_update(self.members)
         if self._sweep is not None:
-            for peer, address in self._members.items():
+            for peer, address in self.members.items():
                 self._link(peer, address)
 
     def validate_hints(self, is_sound: Callable[[bytes, int], bool]) -> None:
         """Hang up on peers that send entries with a hint that `is_sound` rejects."""
-        self._codec.is_sound_hint = is_sound
+        self.codec.is_sound_hint = is_sound
 
     def validate_senders(self, is_shut_out: Callable[[NodeId], bool]) -> None:
         """Hang up on who was removed, each time that it speaks."""
@@ -170,7 +169,7 @@ class TcpTransport:
         if link is not None:
             self._unlink(peer)
         if is_address(address):
-            hello = self._codec.encode_hello(peer, self._config.listen_address)
+            hello = self.codec.encode_hello(peer, self._config.listen_address)
             link = Link(peer, address, self._config, self.door, self._on_unreachable)
             self._links[peer] = link
             link.start(hello)
@@ -200,33 +199,20 @@ class TcpTransport:
     def send(self, message: Message) -> None:
         """Send to the receiver named in the message, or drop."""
         link = self._links.get(message.receiver)
-        if link is not None:
-            try:
-                link.send(message, self._codec.encode)
-            except LocalProtocolError as error:  # from a version that appended what it liked
-                _log.error("event=message_too_large peer=%s error=%s", message.receiver, error)
+        transport = None if link is None else link.maybe_transport()
+        if link is None or transport is None:
+            return
+        try:
+            buffers = self.codec.encode(message)
+        except LocalProtocolError as error:  # from a version that appended what it liked
+            _log.error("event=message_too_large peer=%s error=%s", message.receiver, error)
+            return
+        sealer = link.sealer
+        transport.writelines(buffers if sealer is None else sealer.seal(buffers))
 
     # Called by the connections
 
-    def on_frame(self, inbound: Inbound, frame: Frame) -> None:
-        """Take a frame. Errors: `CorruptEntry`, `NotProven`: it speaks for somebody else."""
-        try:
-            message = self._codec.decode(frame)
-        except Misaddressed as error:
-            if not inbound.complained:
-                inbound.complained = True
-                _log.warning("event=misaddressed remote=%s %s", inbound.remote, error)
-            return
-        if inbound.sender is None:
-            self.on_proven(inbound, message.sender)
-        elif message.sender != inbound.sender:
-            raise NotProven(f"a message of {message.sender} on the connection of {inbound.sender}")
-        if not isinstance(message, Hello):
-            self._on_message(message)  # the core refuses a former member, and notes that
-        if message.sender not in self._members:
-            self._on_stranger(inbound, message)
-
-    def _on_stranger(self, inbound: Inbound, message: Message | Hello) -> None:
+    def on_stranger(self, inbound: Inbound, message: Message | Hello) -> None:
         """Hang up on a former member; to anybody else this one may lack what made it a member."""
         sender = message.sender
         if not self._is_shut_out(sender):
@@ -250,7 +236,7 @@ class TcpTransport:
         self._by_sender[sender] = inbound
         if previous is not None:
             previous.close()
-        strangers = [one for one in self._by_sender if one not in self._members]
+        strangers = [one for one in self._by_sender if one not in self.members]
         if len(strangers) > PEER_STRANGERS_MAX:
             oldest = self._by_sender.pop(strangers[0])
             self._drop(oldest)
@@ -307,7 +293,7 @@ class TcpTransport:
             if inbound.is_stuck():
                 _log.warning("event=half_peer_frame remote=%s", inbound.remote)
                 inbound.close()
-        for peer in [peer for peer in self._links if peer not in self._members]:
+        for peer in [peer for peer in self._links if peer not in self.members]:
             if peer not in self._by_sender:
                 self._unlink(peer)
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from store.dispatch.dispatcher import Dispatcher
     from store.life import Life
@@ -21,7 +21,7 @@ class DispatchTurns:
     Args:
         begin: settles where dispatch begins; called before each turn.
         call_soon: the loop's.
-        on_progress: called when less waits to be committed than before.
+        watchers: are told when less waits to be committed than before; they may change.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class DispatchTurns:
         life: "Life",
         begin: "Callable[[], None]",
         call_soon: "Callable[[Callable[[], None]], object] | None",
-        on_progress: "Callable[[], None]",
+        watchers: "Sequence[Callable[[], None]]",
     ) -> None:
         self._dispatcher = dispatcher
         self._writer = writer
         self._life = life
         self._begin = begin
         self._call_soon = call_soon
-        self._on_progress = on_progress
+        self._watchers = watchers
         self._committed = 0
         self._scheduled = False
         self._restoring: Iterator[object] | None = None
@@ -60,7 +60,8 @@ class DispatchTurns:
             self._dispatcher.acknowledge(position)
         elif not self._dispatcher.may_wait():
             self._run()
-        self._on_progress()
+        for on_progress in self._watchers:
+            on_progress()
 
     def on_state_included(self, position: int) -> None:
         """Take that the state of a snapshot includes the records before ``position``."""

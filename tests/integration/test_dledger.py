@@ -243,7 +243,7 @@ def test_garbage_closes_that_connection_only(tmp_path, caplog):
     lines = [
         r.getMessage()
         for r in caplog.records
-        if r.name in {"dledger.peers.rpc", "dledger.peers.door"}
+        if r.name in {"dledger.peers.inbound", "dledger.peers.door"}
     ]
     assert sum("bad_peer_frame" in line for line in lines) == 3
     assert sum("misaddressed" in line for line in lines) == 1

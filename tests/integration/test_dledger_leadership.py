@@ -37,14 +37,14 @@ def cut(group, node_id, *, others=None):
     links = [group.nodes[node_id]._transport._links[peer] for peer in peers]
     links += [group.nodes[peer]._transport._links[node_id] for peer in peers]
     for link in links:
-        link.send = lambda *_: None
+        link.maybe_transport = lambda: None
     return links
 
 
 def heal(links):
     for link in links:
         with contextlib.suppress(AttributeError):
-            del link.send
+            del link.maybe_transport
 
 
 def test_leadership_goes_to_the_target_and_nothing_accepted_is_lost_or_unknown(tmp_path):

@@ -684,7 +684,7 @@ def test_a_queue_wakes_its_pulls_once_a_turn_with_its_last_offset(bench: Bench) 
         woken.append((topic, queue_id, max_offset))
         return work
 
-    waker = WakeUp(bench.tables.held, wake, turns.append)
+    waker = WakeUp(bench.tables.held, wake, turns.append, {})
     waker.on_message("T", 0, 1)
     assert turns == []
     bench.tables.held.hold(pull())

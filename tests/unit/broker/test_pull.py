@@ -389,7 +389,7 @@ def answered_by_turn(bench: Bench) -> list[int]:
         bench.pull(SUBSCRIBED | WAIT)
     bench.store.results = [found(b"x")] * 300
     turns: list[Callable[[], None]] = []
-    waker = WakeUp(bench.held, bench.processor.wake, turns.append)
+    waker = WakeUp(bench.held, bench.processor.wake, turns.append, {})
     waker.on_message("T", 0, 4)
     answered = []
     while turns:

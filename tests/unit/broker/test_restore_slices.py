@@ -211,7 +211,7 @@ def dispatched_meanwhile() -> None:
         _Life(),  # type: ignore[arg-type]
         lambda: None,
         soon.append,
-        lambda: None,
+        (),
     )
 
     def steps():  # type: ignore[no-untyped-def]

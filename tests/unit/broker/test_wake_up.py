@@ -46,7 +46,7 @@ def woken_after_a_failure(bench: Bench) -> list[tuple[str, int, int]]:
         woken.append((topic, queue_id, max_offset))
         return work
 
-    waker = WakeUp(bench.held, wake, turns.append)
+    waker = WakeUp(bench.held, wake, turns.append, {})
     bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)] * 2
     bench.pull(SUBSCRIBED | WAIT)
     bench.pull(SUBSCRIBED | WAIT, queueId=1)
