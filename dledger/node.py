@@ -92,11 +92,9 @@ class DLedgerNode(ReplicaView):
         self.credentials = MemberCredentials(config, self._clock)
         self._opened = self._started = self._running = False
         self._appender = Appender(
-            config,
-            schedule=self._call_turn,
-            refusal=self._refusal,
+            config, schedule=self._call_turn, refusal=self._refusal,
             committed=lambda: self._committed_position,
-        )
+        )  # fmt: skip
         self.reserve = self._appender.reserve
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
