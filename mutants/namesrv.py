@@ -49,9 +49,27 @@ NAMESRV: Final = (
         breaks="All registrations under way are worked through in the same turns of the loop.",
         source="48 frames of 8 KB that inflate to 8 MiB kept routes waiting for 2.5 s.",
         plant=patch(
-            "namesrv.admission:Admission._register_in_slices",
+            "namesrv.admission:Admission._register_in_turn",
             ("async with self._working:", "if True:"),
         ),
+    ),
+    Mutant(
+        name="registrations-wait-for-a-rival",
+        breaks="While a holder is asked whether it lives, no other registration is worked through.",
+        source="24 connections of one address that answered nothing held up a broker for 12 s.",
+        plant=patch(
+            "namesrv.admission:Admission._take",
+            (
+                "if self._unasked(claim, silent):",
+                "if await self._ask_holders(claim, silent):",
+            ),
+        ),
+    ),
+    Mutant(
+        name="registrations-of-one-address",
+        breaks="One address takes all places of registrations that are being worked through.",
+        source="40 of its connections had half of another broker's registrations refused.",
+        plant=patch("namesrv.admission:Admission._has_place", ("free // SHARE", "free + 1")),
     ),
     Mutant(
         name="routes-remembered-without-bound",
@@ -100,9 +118,7 @@ NAMESRV: Final = (
         breaks="A claim displaces a broker that came while its forerunner was asked.",
         source="A question that takes half a second, and others that register meanwhile.",
         plant=patch(
-            "namesrv.admission:Admission._ask_holders",
-            ("in range(_ROUNDS_MAX):", "in range(1):"),
-            ('return "others claim the same, one after the other; try again"', 'return ""'),
+            "namesrv.admission:Admission._unasked", ("if one not in silent]", "if not silent]")
         ),
     ),
 )

@@ -4,7 +4,8 @@ A claim alone does not displace a broker that lives. Who claims an address or a 
 another connection holds waits until the name server has asked the holder, over the holder's own
 connection: an answer means that it lives and stays, unless it says itself that it is something
 else by now, as a leader does that was deposed; no answer within `ASK_TIMEOUT_MS` means that it is
-gone. RocketMQ's brokers answer that they do not know the request, which shows as much.
+gone. RocketMQ's brokers answer that they do not know the request, which shows as much. Nobody else
+waits for that answer: while a holder is asked, other registrations are worked through.
 
 What cannot be told so is whether a name that nobody holds belongs to who claims it; that is what
 keys and certificates are for. Source: docs/security.md, Name servers.
@@ -14,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Final, Protocol
 
@@ -27,7 +29,9 @@ from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.headers import RegisterBrokerHeader, decode_header
+from ledgermq.remoting.protocol.hosts import party_of
 from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
+from ledgermq.remoting.transport.dispatch import SHARE
 from ledgermq.remoting.transport.requests import Permission, serves
 from ledgermq.runtime.clock import Clock
 from namesrv.claims import NO_TERM, check_header, is_sound_topic
@@ -49,6 +53,8 @@ BROKER_ID_FIELD: Final = "brokerId"
 
 class Peer(Protocol):
     """What registrations need of a connection."""
+
+    remote: tuple[str, int]
 
     @property
     def id(self) -> int:
@@ -83,6 +89,8 @@ class Admission:
         self._answer = answer
         self._arrivals = count(1)
         self._under_way: Counter[int] = Counter()
+        self._under_way_of: Counter[str] = Counter()
+        """The same, by address."""
         self._locks: dict[int, asyncio.Lock] = {}
         self._asked: dict[int, asyncio.Future[int | None]] = {}
         self._working = asyncio.Lock()
@@ -129,50 +137,80 @@ class Admission:
         self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader, arrival: int
     ) -> RemotingCommand:
         """Take a registration in slices, after those of the same connection before it."""
-        key = connection.id
+        key, address = connection.id, party_of(connection.remote[0])
         # Asked here: hundreds may have come before the first of them has its turn.
-        busy = self._under_way.total() >= REGISTRATIONS_MAX
-        if busy or self._under_way[key] >= REGISTRATIONS_PER_CONNECTION_MAX:
+        if not self._has_place(key, address):
             remark = "too many registrations are being worked through, try again"
             return make_response(command, ResponseCode.SYSTEM_BUSY, remark)
         self._under_way[key] += 1
+        self._under_way_of[address] += 1
         try:
             async with self._locks.setdefault(key, asyncio.Lock()):
-                return await self._register_in_slices(connection, command, header, arrival)
+                return await self._register_in_turn(connection, command, header, arrival)
         finally:
             self._under_way[key] -= 1
             if not self._under_way[key]:
                 del self._under_way[key], self._locks[key]
+            self._under_way_of[address] -= 1
+            if not self._under_way_of[address]:
+                del self._under_way_of[address]
 
-    async def _register_in_slices(
+    def _has_place(self, key: int, address: str) -> bool:
+        """Tell whether one more of a connection, and of its address, may be worked through."""
+        free = REGISTRATIONS_MAX - self._under_way.total() - 1
+        is_fair = self._under_way_of[address] < free // SHARE
+        return is_fair and self._under_way[key] < REGISTRATIONS_PER_CONNECTION_MAX
+
+    async def _register_in_turn(
         self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader, arrival: int
     ) -> RemotingCommand:
+        """Take a registration once all who hold its place have been asked.
+
+        They are asked while others are worked through. Who came while this one was read is asked
+        then, and it is read once more.
+        """
         claim = _registration(header, TopicConfigWrapper(), connection.id, arrival)
         silent: set[Holder] = set()
-        refusal = await self._ask_holders(claim, silent)
-        if refusal:
-            return self._answer(command, header, Registered(refusal=refusal))
-        async with self._working:
-            await asyncio.sleep(0)  # one a turn: those that come meanwhile wait for the lock
-            for _ in self._table.rows.sweep_all():  # what those that are gone had takes room
-                await asyncio.sleep(0)
-            version, topics = register_parts(command.body, compressed=header.compressed)
-            table: dict[str, TopicConfig] = {}
-            for number, (name, config) in enumerate(topics, 1):
-                _keep(table, name, config)
-                if number % TOPICS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-            wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
-            registration = _registration(header, wrapper, connection.id, arrival)
-            refusal = await self._ask_holders(registration, silent)  # those that came meanwhile
-            if self._find(connection.id) is None:  # it closed meanwhile; nobody would remove it
-                refusal = refusal or "the connection is closed"
+        for _ in range(_ROUNDS_MAX):
+            refusal = await self._ask_holders(claim, silent)
             if refusal:
                 return self._answer(command, header, Registered(refusal=refusal))
-            done = self._table.register(registration, self._clock.monotonic_ms())
-            for _ in done.rest or ():
+            async with self._working:
+                done = await self._take(claim, command, header, silent)
+            if done is not None:
+                return self._answer(command, header, done)
+        return self._answer(command, header, Registered(refusal=_RIVALS))
+
+    async def _take(
+        self,
+        claim: Registration,
+        command: RemotingCommand,
+        header: RegisterBrokerHeader,
+        silent: set[Holder],
+    ) -> Registered | None:
+        """Read a registration and take it, in slices; None if somebody has to be asked first."""
+        await asyncio.sleep(0)  # one a turn: those that come meanwhile wait for the lock
+        for _ in self._table.rows.sweep_all():  # what those that are gone had takes room
+            await asyncio.sleep(0)
+        version, topics = register_parts(command.body, compressed=header.compressed)
+        table: dict[str, TopicConfig] = {}
+        for number, (name, config) in enumerate(topics, 1):
+            _keep(table, name, config)
+            if number % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return self._answer(command, header, done)
+        if self._unasked(claim, silent):
+            return None
+        if self._find(claim.connection) is None:  # it closed meanwhile; nobody would remove it
+            return Registered(refusal="the connection is closed")
+        wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
+        done = self._table.register(replace(claim, topics=wrapper), self._clock.monotonic_ms())
+        for _ in done.rest or ():
+            await asyncio.sleep(0)
+        return done
+
+    def _unasked(self, claim: Registration, silent: set[Holder]) -> list[Holder]:
+        """Return who would be displaced, and was not asked."""
+        return [one for one in self._table.holders(claim) if one not in silent]
 
     async def _ask_holders(self, registration: Registration, silent: set[Holder]) -> str:
         """Return why a registration displaces nobody; who does not answer goes into ``silent``.
@@ -180,14 +218,14 @@ class Admission:
         Others may have come while one was asked: none is displaced that was not.
         """
         for _ in range(_ROUNDS_MAX):
-            holders = [one for one in self._table.holders(registration) if one not in silent]
+            holders = self._unasked(registration, silent)
             if not holders:
                 return ""
             for holder in holders:
                 if await self._is_alive(holder):
                     return _held(holder, registration)
                 silent.add(holder)
-        return "others claim the same, one after the other; try again"
+        return _RIVALS
 
     async def _is_alive(self, holder: Holder) -> bool:
         """Ask a broker whether it is still what it registered as."""
@@ -216,6 +254,7 @@ class Admission:
         return int(digits) if is_id else _SOME_ID
 
 
+_RIVALS: Final = "others claim the same, one after the other; try again"
 _SOME_ID: Final = -1
 """It answered, and did not say which id it has: a broker that is not ours."""
 

@@ -32,8 +32,9 @@ TOPIC_NAMES_BYTES_MAX: Final = Limit(
 )
 """All names go into the answer of one request (206), which must fit into a frame."""
 REGISTRATIONS_MAX: Final = Limit(
-    64, "registrations being worked through", Unit.COUNT, Scope.PROCESS, "2, try again"
-)
+    64, "registrations being worked through", Unit.COUNT, Scope.PROCESS,
+    "2, try again; an address gets a quarter of what is free",
+)  # fmt: skip
 REGISTRATIONS_PER_CONNECTION_MAX: Final = Limit(
     2, "registrations of one connection being worked through", Unit.COUNT, Scope.CONNECTION,
     "2, try again",

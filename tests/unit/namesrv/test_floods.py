@@ -51,6 +51,7 @@ def largest_turn(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
         answers = []
         for number in range(count):
             server.as_other(FakeConnection(number + 10))
+            server.connection.remote = (f"10.0.0.{number}", 4)
             answers.append(asyncio.ensure_future(begin(server, body, number)))
         while len(read) < count:
             turn += 1
@@ -62,7 +63,7 @@ def largest_turn(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
     return max(map(read.count, read))
 
 
-def codes_of_one_turn(connections: int, each: int) -> Counter[int]:
+def codes_of_one_turn(connections: int, each: int, addresses: int = 1) -> Counter[int]:
     """Return how many registrations that come in one turn are answered each code."""
     server, body = Server(), encode_register_body(registered(), compressed=True)
 
@@ -70,6 +71,7 @@ def codes_of_one_turn(connections: int, each: int) -> Counter[int]:
         answers = []
         for number in range(connections):
             server.as_other(FakeConnection(number + 10))
+            server.connection.remote = (f"10.0.0.{number % addresses}", 4)
             answers += [begin(server, body, each * number + one) for one in range(each)]
         return Counter([answer.code for answer in await asyncio.gather(*answers)])
 
@@ -125,7 +127,62 @@ def test_a_planted_older_registration_is_found() -> None:
 
 def test_registrations_that_come_in_one_turn_are_bounded_too() -> None:
     assert codes_of_one_turn(1, 20) == {0: 2, 2: 18}
-    assert codes_of_one_turn(40, 2) == {0: 64, 2: 16}
+    assert codes_of_one_turn(40, 2, addresses=40) == {0: 60, 2: 20}
+
+
+def test_one_address_leaves_places_to_others() -> None:
+    assert codes_of_one_turn(40, 2) == {0: 12, 2: 68}
+
+
+def test_a_planted_address_with_all_places_is_found() -> None:
+    with planted(BY_TESTS["registrations-of-one-address"]), pytest.raises(AssertionError):
+        test_one_address_leaves_places_to_others()
+
+
+class Silent(FakeConnection):
+    """Says nothing before it is told to."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, None)
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        self.asked.set()
+        await self.told.wait()
+        return await super().request(command, timeout_ms)
+
+
+async def is_taken_beside_a_silent_rival() -> bool:
+    """Tell whether a registration goes on while a rival of another one is asked.
+
+    That rival came while the other one waited for its turn.
+    """
+    server, loop = Server(), asyncio.get_running_loop()
+    large = encode_register_body(with_topics(1_000), compressed=True)
+    server.as_other(FakeConnection(10))
+    before = loop.create_task(begin(server, large, 0))
+    server.as_other(FakeConnection(11))
+    claim = loop.create_task(begin(server, large, 1))
+    await asyncio.sleep(0)
+    rival = Silent(12)
+    server.as_other(rival).register(brokerName="b1", brokerAddr="a:2")
+    await rival.asked.wait()
+    server.as_other(FakeConnection(13))
+    other = loop.create_task(begin(server, large, 2))
+    done, _ = await asyncio.wait((other,), timeout=0.2)
+    rival.told.set()
+    codes = [(await one).code for one in (before, claim, other)]
+    assert codes == [0, 0, 0], "the rival was silent, so the claim counts"
+    return bool(done)
+
+
+def test_nobody_waits_while_the_rival_of_another_is_asked() -> None:
+    assert asyncio.run(is_taken_beside_a_silent_rival())
+
+
+def test_a_planted_wait_for_the_rival_of_another_is_found() -> None:
+    with planted(BY_TESTS["registrations-wait-for-a-rival"]):
+        assert not asyncio.run(is_taken_beside_a_silent_rival())
 
 
 def test_one_registration_is_read_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
