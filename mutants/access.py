@@ -18,6 +18,12 @@ ACCESS: Final = (
         ),
     ),
     Mutant(
+        name="halves-told-to-who-was-trusted",
+        breaks="An address that the access file trusts no more goes on hearing of halves.",
+        source="What is known of a connection, and not asked again when the file changes.",
+        plant=patch("broker.access.door:AccessDoor._who", ("None if is_member else _NONE", "None")),
+    ),
+    Mutant(
         name="account-signature-not-compared",
         breaks="Whoever knows the name of an account has its rights.",
         source="A signature that is asked for and not looked at.",

@@ -43,8 +43,9 @@ TOLD_MS: Final = 1_000
 """A line about refusals is written at most so often; the next one says how many there were."""
 _NAME_SHOWN_MAX: Final = 64
 _WHO: Final = "account"
-"""Under which a connection has the account of its last heartbeat, None for a member or an address
-that is trusted."""
+"""Under which a connection has the account of its last heartbeat: `_NONE` if it named none, as its
+address was trusted; None for a member."""
+_NONE: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,8 @@ class AccessDoor:
     def may_hear(self, connection: Any, topic: str) -> bool:  # noqa: ANN401  # a connection, or a test's
         """Tell whether a producer may be asked about a half of a topic, whose body it gets then.
 
-        Who that is its last heartbeat has said.
+        Who that is its last heartbeat has said. An address that is trusted no more is nobody's:
+        it would be asked until its group has forgotten it.
         """
         rules, host = self._rules(), connection.remote[0]
         named = connection.state.get(_WHO)
@@ -119,6 +121,11 @@ class AccessDoor:
         if account is None:
             return False
         return rules.is_trusted_for(account, host) or account.has(of_topic(topic, PUB))
+
+    def _who(self, host: str, request: RemotingCommand) -> str | None:
+        """Return whose a request is that was let in, as `may_hear` asks for it."""
+        is_member = OF_A_MEMBER in request.ext_fields and not self._rules().is_trusted(host)
+        return request.ext_fields.get(ACCESS_KEY, None if is_member else _NONE)
 
     def _lacking(self, account: Account, request: RemotingCommand) -> str | None:
         """Return what an account lacks for a request, None if it may."""
@@ -163,7 +170,7 @@ class AccessDoor:
             problem = self.refusal(connection.remote[0], request)
             if problem is None:
                 if code == RequestCode.HEART_BEAT:
-                    connection.state[_WHO] = request.ext_fields.get(ACCESS_KEY)
+                    connection.state[_WHO] = self._who(connection.remote[0], request)
                 handler(connection, _written_anew(request))
                 return
             answer = self._refused(connection.remote[0], request, problem)

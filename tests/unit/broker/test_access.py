@@ -61,13 +61,14 @@ SHARED = "a key of enough characters"
 
 
 def door(rules=None, *, key=""):
+    """Return a door; ``rules`` are a document, or a list whose only item are those of now."""
     clock = FakeClock()
     store = CredentialStore(SecuritySettings(shared_key=key), "g/n0", clock.wall_ms)
     store.load()
     config = BrokerConfig(broker_name="g")
-    found = read_rules(RULES if rules is None else rules)
+    changing = rules if isinstance(rules, list) else [read_rules(RULES if rules is None else rules)]
     around = Around(
-        rules=lambda: found, guard=Guard(store, config, clock.wall_ms), topic_at=PLACED.get,
+        rules=lambda: changing[0], guard=Guard(store, config, clock.wall_ms), topic_at=PLACED.get,
         clock=clock,
     )  # fmt: skip
     return AccessDoor(around, broker_requests(in_group=False).declarations)
@@ -450,6 +451,34 @@ def halves_are_told_to_who_may_send_there():
 
 def test_who_may_not_send_to_a_topic_is_asked_about_no_halves_of_it():
     assert halves_are_told_to_who_may_send_there()
+
+
+def test_an_address_that_is_trusted_no_more_is_asked_about_no_halves():
+    found = [read_rules(RULES)]
+    here = door(found, key=SHARED)
+    handle = here.hot({34: lambda _connection, _frame: None})[34]
+    heartbeat = RemotingCommand(34, body=PRODUCES)
+    by_member = sign(
+        heartbeat, KeyCredentials(SHARED.encode(), "g/n1"), now_ms=FakeClock().wall_ms(),
+        nonce="1", audience="g",
+    )  # fmt: skip
+    trusted, forger, member = Connection("10.9.9.1"), Connection("10.9.9.2"), Connection()
+    for connection, command in (
+        (trusted, heartbeat),
+        (forger, RemotingCommand(34, ext_fields={"signature": "x"}, body=PRODUCES)),
+        (member, by_member),
+    ):
+        handle(connection, frame_of(command))
+        assert not connection.sent
+        assert here.may_hear(connection, "orders")
+    found[0] = read_rules(RULES | {"globalWhiteRemoteAddresses": []})
+    told = [here.may_hear(connection, "orders") for connection in (trusted, forger, member)]
+    assert told == [False, False, True], "whoever is no member and no account hears nothing"
+
+
+def test_a_planted_trust_that_never_ends_is_found():
+    with planted(BY_TESTS["halves-told-to-who-was-trusted"]), pytest.raises(AssertionError):
+        test_an_address_that_is_trusted_no_more_is_asked_about_no_halves()
 
 
 def a_second_code_opens_nothing():
