@@ -40,8 +40,9 @@ def refused_change(config: object, body: bytes) -> tuple[bool, str]:
 
 
 def _listed(names: list[str]) -> str:
+    """Return the first names; a header can carry them though an escape is half a character."""
     shown = (
         name if len(name) <= _NAME_LENGTH_SHOWN_MAX else f"{name[:_NAME_LENGTH_SHOWN_MAX]}..."
         for name in names[:_NAMES_SHOWN_MAX]
     )  # fmt: skip
-    return ", ".join(shown)
+    return ", ".join(shown).encode("utf-8", "replace").decode()

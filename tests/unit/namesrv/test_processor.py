@@ -15,7 +15,7 @@ from ledgermq.remoting.protocol.bodies import (
     encode_register_body,
 )
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
-from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.command import RemotingCommand, encode_command
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
 from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX, REGISTER_BYTES_MAX
 from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials, Trust, sign
@@ -609,6 +609,8 @@ def test_settings_are_told_and_none_is_changed():
     assert (refused.code, "listenPort: no setting changes" in refused.remark) == (16, True)
     assert server.ask(318, b"clusterTest=true\n").code == 16, "RocketMQ's"
     assert server.ask(318, b"noSuchKey=1\n").remark == "no such setting: noSuchKey"
+    for half in (server.ask(318, rb"\ud800=1"), server.ask(318, rb"\uDFFFx=1")):
+        assert encode_command(half), "half a character would leave no answer but an error"
     assert server.ask(318).code == 1
     assert server.ask(318, b"a" * (BODY_BYTES_MAX + 1)).code == 1
     long = server.ask(318, b"clusterTest=true\n" * 500)
