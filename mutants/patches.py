@@ -83,6 +83,7 @@ from mutants.tools import TOOLS
 from mutants.traces import TRACES
 from mutants.transactions import TRANSACTIONS
 from mutants.transactions_client import TRANSACTIONS_CLIENT
+from mutants.twice import KEPT, TICKS, TICKS_BY_TESTS
 from mutants.unheard import UNHEARD
 from mutants.unwatched import UNWATCHED
 from mutants.wire import WIRE
@@ -100,7 +101,7 @@ RARE: Final = frozenset({
 """What some plan showed once, and no plan that has been tried since the draws changed."""
 
 UNSHOWN: Final = frozenset({
-    "closed-by-an-older-connection", "conflict-within-a-span", "finished-out-of-order",
+    "closed-by-an-older-connection", "conflict-within-a-span",
     "lateness-of-what-was-refused", "leaving-told-to-nobody", "name-server-that-forgot-us",
     "older-term-takes-the-route", "queues-begin-as-before-the-trim",
     "registration-tried-once", "renewed-though-given-back", "shared-entry-before-the-log",
@@ -177,6 +178,8 @@ _BY_TESTS: Final = (
     *TRACES,
     *TRANSACTIONS_CLIENT,
     *TOOLS,
+    *KEPT,
+    *TICKS_BY_TESTS,
     *WIRE,
 )
 _SIMULATED: Final = (
@@ -212,6 +215,7 @@ _SIMULATED: Final = (
     *SKILLED,
     *PRESSED,
     *OTHERWISE,
+    *TICKS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -28,6 +28,7 @@ from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.expiry import Expiry
+from sim.oracles.kept import all_kept_twice
 from sim.oracles.tasks import Ear, check_tasks
 from sim.quiet_end import QuietEnd
 from sim.smallness import with_small
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from ledgermq.runtime.clock import Clock
     from sim.faults.plan import Plan
+    from sim.oracles.twice import Twice
     from sim.record import Record
 
 VALID, VIOLATED, NOT_LIVE, EXCEEDED, BROKEN = (
@@ -86,11 +88,11 @@ class Result:
 def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
     """Run a plan from beginning to end. Errors: none that come of the cluster."""
     clock = SystemClock()
-    with _quiet() as ear, with_small(plan):
+    with _quiet() as ear, with_small(plan), all_kept_twice() as twice:
         run = prepare(plan, trace_lines)
         ear.follow(run.world.findings, run.is_blocked)
         try:
-            return _check(run, clock)
+            return _check(run, clock, twice)
         finally:
             with _no_last_words():
                 run.world.close()
@@ -153,13 +155,14 @@ class GroupRun:
         _phases(self.world, self.nemesis)
 
 
-def _check(run: Run, clock: Clock) -> Result:
+def _check(run: Run, clock: Clock, twice: Twice) -> Result:
     """Run a world to its end, and say what came of it."""
     started_ns, began_s = clock.monotonic_ns(), process_time()
     world, nemesis = run.world, run.nemesis
     verdict, violation = VALID, None
     try:
         _run_phases(run)
+        twice.raise_first()
     except Violation as found:
         violation = found
         verdict = NOT_LIVE if found.oracle == LIVENESS else VIOLATED

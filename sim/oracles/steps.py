@@ -23,6 +23,9 @@ from dledger.core.messages import (
     InstallSnapshot,
     PreVoteReply,
     PreVoteRequest,
+    RecoveringReply,
+    Rejoined,
+    RejoinGrant,
     SnapshotReply,
     TimeoutNow,
     VoteReply,
@@ -31,8 +34,11 @@ from dledger.core.messages import (
 from dledger.core.model import FOLLOWER
 from sim.oracles import steps_electing as electing
 from sim.oracles import steps_following as following
+from sim.oracles import steps_joining as joining
 from sim.oracles import steps_leading as leading
+from sim.oracles import steps_roles as roles
 from sim.oracles.base import Violation
+from sim.oracles.inputs import Listener, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +57,8 @@ if TYPE_CHECKING:
 NAME: Final = "A35 a step otherwise than the rules say"
 WAIT_NS: Final = 1_000_000_000
 """So long others have to find what comes of it."""
+INPUT_WAIT_NS: Final = 8_000_000_000
+"""Likewise of a tick, and of what is given out: some of that shows after a lease, or a retry."""
 
 
 def _standing(state: RaftState, message: Message) -> tuple[object, ...]:
@@ -85,6 +93,7 @@ REFUSED: Final = (_standing, _is_refused)
 NEWER: Final = (_standing, _is_entered)
 _APPEND: Final = (following.before_append, following.append)
 _HEARTBEAT: Final = (following.before_heartbeat, following.heartbeat)
+_INSTALL: Final = (joining.before_install, joining.install)
 _VOTE: Final = (electing.before_vote, electing.vote)
 _PRE_VOTE: Final = (electing.before_pre_vote, electing.pre_vote)
 
@@ -100,11 +109,16 @@ SAME: Final[dict[type, Judge]] = {
     VoteReply: (electing.before_count, electing.counted),
     PreVoteReply: (electing.before_count, electing.counted),
     TimeoutNow: (electing.before_asked, electing.asked),
+    InstallSnapshot: _INSTALL,
+    RecoveringReply: (joining.before_recovering, joining.recovering),
+    RejoinGrant: (joining.before_grant, joining.grant),
+    Rejoined: (joining.before_rejoined, joining.rejoined),
 }
 """By the type of a message of the term that its receiver is in."""
 HIGHER: Final[dict[type, Judge]] = {
     Append: _APPEND,
     Heartbeat: _HEARTBEAT,
+    InstallSnapshot: _INSTALL,
     VoteRequest: _VOTE,
     PreVoteRequest: _PRE_VOTE,
     PreVoteReply: (electing.before_planned, electing.counted),
@@ -118,6 +132,8 @@ LOWER: Final[dict[type, Judge]] = {
     PreVoteRequest: _PRE_VOTE,
 }
 """Likewise of an older one."""
+SIGNS: Final = (Append, Heartbeat, InstallSnapshot)
+"""Of life, of a leader."""
 
 
 def judge_of(state: RaftState, message: Message) -> Judge | None:
@@ -129,6 +145,19 @@ def judge_of(state: RaftState, message: Message) -> Judge | None:
     if message.term > state.term:
         return HIGHER.get(type(message), NEWER)
     return LOWER.get(type(message), OLDER)
+
+
+def is_steady(state: RaftState, message: Message, before: roles.Standing) -> str | None:
+    """What changes with a role, a term, or a leader; and that timers go on where nothing does."""
+    if state.role_changes != before.changes:
+        return roles.changed(state, before)
+    may_hear = isinstance(message, SIGNS)
+    if isinstance(message, VoteRequest):
+        answer = state.replies[-1] if state.replies else None
+        may_hear = isinstance(answer, VoteReply) and answer.granted
+        if may_hear and state.election_elapsed:
+            return f"it votes for {message.sender}, and its timer is at {state.election_elapsed}"
+    return roles.kept(state, before, may_hear=may_hear)
 
 
 class Steps:
@@ -158,12 +187,14 @@ class Steps:
         step, complete = node._step, node._driver.complete
 
         def stepping(message: Message) -> None:
-            judge = judge_of(state, message)
+            stood, judge = roles.standing(state), judge_of(state, message)
             if judge is None:
                 step(message)
+                check(replica, message, is_steady, stood)
                 return
             before = judge[0](state, message)
             step(message)
+            check(replica, message, is_steady, stood)
             if before is not None:
                 check(replica, message, judge[1], before)
 
@@ -175,6 +206,10 @@ class Steps:
                 self._report(replica, text)
             return is_done
 
+        def telling(text: str) -> None:
+            self._report(replica, text, INPUT_WAIT_NS)
+
+        listen(node._raft, Listener(telling, self._findings.report))
         node._step = stepping
         node._driver.complete = completing  # type: ignore[method-assign]  # as `send` is tapped
 
@@ -194,8 +229,8 @@ class Steps:
             what = f"{type(message).__name__} of {message.sender}, term {message.term}"
             self._report(replica, f"takes {what}: {wrong}")
 
-    def _report(self, replica: Replica, text: str) -> None:
+    def _report(self, replica: Replica, text: str, wait_ns: int = WAIT_NS) -> None:
         if self._found is None:
             now_ns = self._truth.now_ns()
             text = f"{replica.name}, at {now_ns // 1_000_000} ms, {text}"
-            self._found = Violation(NAME, text, node=replica.name), now_ns + WAIT_NS
+            self._found = Violation(NAME, text, node=replica.name), now_ns + wait_ns

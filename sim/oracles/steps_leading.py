@@ -50,7 +50,7 @@ def append_reply(state: RaftState, message: AppendReply, before: tuple[int, int]
     if progress.inflight and progress.inflight[0][0] <= message.match_index:
         return f"{progress.inflight[0]} is waited for, and acknowledged"
     if message.match_index > commit_index:
-        want = _committed(state, commit_index)
+        want = committed_by(state, commit_index)
         if state.log.commit_index != want:
             return f"{state.log.commit_index} is committed, and a majority has {want}"
     return None
@@ -129,7 +129,7 @@ def _progress(
     return state.progress.get(message.sender) if state.role is LEADER else None
 
 
-def _committed(state: RaftState, commit_index: int) -> int:
+def committed_by(state: RaftState, commit_index: int) -> int:
     """Return what is committed, by the followers that are counted and the own disk (5.4.2)."""
     log, held = state.log, []
     for voter in state.voters:

@@ -138,9 +138,13 @@ def listening(step=lambda _message: None, complete=lambda _ready: True, **known)
     """A replica of which the steps are judged, and what is found."""
     findings = Findings()
     log = SimpleNamespace(last_index=5)
-    state = SimpleNamespace(log=log, others=("n1",), term=1, ack_index=None, **known)
+    standing = {"role_changes": 0, "role": FOLLOWER, "voted_for": None, "contact_tick": 0}
+    timer = {"election_elapsed": 0, "election_timeout": 5}
+    state = SimpleNamespace(
+        log=log, others=("n1",), term=1, ack_index=None, **{**standing, **timer, **known}
+    )
     driver = SimpleNamespace(complete=complete)
-    node = SimpleNamespace(_step=step, _driver=driver)
+    node = SimpleNamespace(_step=step, _driver=driver, _raft=Raft.__new__(Raft))
     replica = SimpleNamespace(name="n0", node=node, state=state)
     truth = SimpleNamespace(now_ns=lambda: 0)
     steps = Steps(findings, truth)
