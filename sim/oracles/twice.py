@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 NAME: Final = "A39 kept otherwise than its rules say"
 ANY: Final = object()
 """What a model returns that does not judge what is returned."""
-KEPT: Final = "_kept_class"
-"""Under this name a class of a model has that of production."""
+KEPT: Final = "_kept"
+"""Under this name the class that an object is given has its model."""
 
 
 class Model(Protocol):
@@ -35,6 +35,18 @@ class Model(Protocol):
 
     def differs(self, one: Any) -> str | None:  # noqa: ANN401 - of its class
         """Say how what an object keeps differs from what it should, after the last call."""
+
+
+class _Kept:
+    """The model of one object. Methods of it that others hold outlive that it begins anew."""
+
+    __slots__ = ("depth", "kind", "model")
+
+    def __init__(self, kind: type, model: Any) -> None:  # noqa: ANN401 - of that class
+        self.kind = kind
+        self.model = model
+        self.depth = 0
+        """How many calls of its methods are under way: those that it makes itself are its own."""
 
 
 class Twice:
@@ -53,27 +65,23 @@ class Twice:
     def follow(self, one: Any, make: Callable[[Any], Any], names: tuple[str, ...]) -> None:  # noqa: ANN401 - of any class
         """Have an object judged from now on, by what it is now."""
         plain_class = type(one)
-        model = make(one)
-        depth = [0]
-        methods: dict[str, Any] = {"__slots__": (), KEPT: plain_class}
+        kept = _Kept(plain_class, make(one))
+        methods: dict[str, Any] = {"__slots__": (), KEPT: kept}
         for name in names:
-            methods[name] = self._judged(name, getattr(plain_class, name), model, depth)
+            methods[name] = self._judged(name, getattr(plain_class, name), kept)
         methods["__hash__"] = plain_class.__hash__
         one.__class__ = type(plain_class.__name__, (plain_class,), methods)
 
-    def _judged(
-        self, name: str, plain: Callable[..., Any], model: Any, depth: list[int]  # noqa: ANN401 - of its class
-    ) -> Callable[..., Any]:  # fmt: skip
-        rule = getattr(model, name)
-
+    def _judged(self, name: str, plain: Callable[..., Any], kept: _Kept) -> Callable[..., Any]:
         def judged(one: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - as production
-            depth[0] += 1
+            kept.depth += 1
             try:
                 told = plain(one, *args, **named)
             finally:
-                depth[0] -= 1
-            if not depth[0] and not self._found:
-                self._compare(name, one, model, told, lambda: rule(*args, **named))
+                kept.depth -= 1
+            if not kept.depth and not self._found:
+                rule = getattr(kept.model, name)
+                self._compare(name, one, kept.model, told, lambda: rule(*args, **named))
             return told
 
         return judged
@@ -119,10 +127,11 @@ def _following(
     names: tuple[str, ...],
 ) -> Callable[..., None]:
     def begin(one: Any, *args: Any, **named: Any) -> None:  # noqa: ANN401 - as production
-        if getattr(type(one), KEPT, None) is kind:
-            one.__class__ = kind  # it begins anew
+        kept: _Kept | None = getattr(type(one), KEPT, None)
         plain(one, *args, **named)
-        if type(one) is kind:
+        if kept is not None and kept.kind is kind:
+            kept.model = make(one)  # it begins anew
+        elif type(one) is kind:
             twice.follow(one, make, names)
 
     return begin

@@ -199,3 +199,28 @@ def test_the_classes_are_theirs_again_once_a_run_has_ended():
         assert all(kind.__init__ is not former for kind, former in plain.items())
     assert all(kind.__init__ is former for kind, former in plain.items())
     assert type(Gate(1, 1)) is Gate
+
+
+class View:
+    """A log on disk that has nothing, and then stands behind a snapshot."""
+
+    first_index, last_index, base_term = 0, -1, 0
+
+    def term_runs(self):
+        return []
+
+    def position_after(self, index):
+        return 0
+
+
+def test_a_log_that_begins_anew_is_judged_by_what_it_is_then_also_through_what_others_hold():
+    view = View()
+    with all_kept_twice() as twice:
+        log = RaftLog(view, -1)
+        held = log.committed_term_at
+        log.append(SimpleNamespace(first_index=0, last_index=3, term=2))
+        view.first_index, view.last_index, view.base_term = 10, 9, 4
+        log.restart()
+        log.append(SimpleNamespace(first_index=10, last_index=11, term=5))
+        assert (held(9), log.term_at(11)) == (4, 5)
+    twice.raise_first()
