@@ -12,10 +12,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from dledger.core.log import RaftLog
 from sim.oracles.twice import ANY
 
 if TYPE_CHECKING:
-    from dledger.core.log import RaftLog
     from dledger.core.model import Span
 
 
@@ -23,8 +23,8 @@ class LogModel:
     """The log of one replica."""
 
     METHODS = (
-        "append", "truncate", "find_conflict", "find_at_most", "is_up_to_date", "term_at", "abort",
-        "hand_out", "settle", "has_work", "committed_term_at",
+        "append", "truncate", "find_conflict", "find_at_most", "is_up_to_date", "abort", "hand_out",
+        "settle",
     )  # fmt: skip
 
     def __init__(self, log: RaftLog) -> None:
@@ -37,6 +37,8 @@ class LogModel:
                 self._terms[index] = term
         self._handed = self._last
         """Up to here everything was given to be written."""
+        self._asked = self._last
+        """Of this entry the term is compared next, of one after the other."""
         self._cut: int | None = None
         """From here on the disk has what is gone."""
 
@@ -50,10 +52,6 @@ class LogModel:
         if view.first_index <= index <= self._last:
             return self._terms.get(index)
         return 0 if index == -1 else None
-
-    def committed_term_at(self, index: int) -> int | None:
-        """Likewise, of what is committed."""
-        return self.term_at(index) if index <= self._log.commit_index else None
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
         """The later term at the end, and then the longer log."""
@@ -108,10 +106,6 @@ class LogModel:
             self.truncate(first_index)
         self._cut = cut if cut is not None and cut < first_index else None
 
-    def has_work(self) -> bool:
-        """Tell whether there is anything to cut or to write."""
-        return self._cut is not None or self._handed != self._last
-
     def _last_term(self) -> int:
         view = self._log._view
         return self._terms[self._last] if self._last >= view.first_index else view.base_term
@@ -124,6 +118,12 @@ class LogModel:
             return f"its end, the term of that, what was written, and the cut are {now}, not {want}"
         if one.persisted_index > self._last or one.commit_index > self._last:
             return f"it holds {one.persisted_index}, committed {one.commit_index} of {self._last}"
+        asked = self._asked
+        if RaftLog.term_at(one, asked) != self.term_at(asked):
+            return (
+                f"entry {asked} has term {RaftLog.term_at(one, asked)}, not {self.term_at(asked)}"
+            )
+        self._asked = asked + 1 if asked <= self._last else one.first_index - 1
         tail = one._tail
         if tail and (tail[-1].last_index != self._last or tail[0].first_index > self._first_open()):
             return f"it keeps {tail[0].first_index} to {tail[-1].last_index} of {self._last}"

@@ -30,14 +30,16 @@ class QueueModel:
         """The last one that came, finished or not."""
         self._next = one.next_offset
         self._era = one.era
-        self._is_known = one.pulled
+        self._is_known = False
+        """Whether where it is may be committed; whoever begins it anew may say so, too."""
 
     def put(self, messages: Iterable[MessageExt], next_offset: int) -> None:
         """What was pulled is there, and the next pull goes on behind it."""
         for message in messages:
             self._open[message.queue_offset] = message, len(message.body)
             self._last = message.queue_offset
-        self._next, self._is_known = next_offset, True
+        self._next = next_offset
+        self._is_known = True
 
     def finish(self, messages: Iterable[MessageExt]) -> None:
         """Only the very message that is there is done with."""
@@ -62,7 +64,7 @@ class QueueModel:
 
     def maybe_commit_offset(self) -> int | None:
         """The smallest that is not finished; where the next pull begins, if there is none."""
-        if not self._is_known or self._one.lost:
+        if not self._one.pulled or self._one.lost:
             return None
         return min(self._open, default=self._next)
 
@@ -85,5 +87,7 @@ class QueueModel:
         )  # fmt: skip
         if now != want:
             return f"next, era, messages, bytes and position are {now}, and not {want}"
+        if self._is_known and not one.pulled:
+            return "it does not know that where it is may be committed"
         ends = (min(self._open), self._last) if self._open else (0, 0)
         return None if one.cached_span == ends else f"it has {one.cached_span}, and not {ends}"

@@ -54,6 +54,12 @@ KNOWN = (
         17,
         "A41 slave that is not sent the rest",
     ),
+    (
+        BY_TESTS["late-by-the-first-of-them"],
+        SYNC,
+        3,
+        "A39 kept otherwise than its rules say",
+    ),
 )
 """Planted bug, mode (None: the seed's own), seed, oracle."""
 
