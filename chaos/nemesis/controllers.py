@@ -4,8 +4,7 @@ That they are cut off is seen as a cut of links is; those who are killed or froz
 Source: spec/proof.md N1, N4.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from chaos.backends.base import controller_link_names, link_names
 from chaos.nemesis.base import Setting
@@ -33,10 +32,6 @@ class Isolation(Cut):
         self._among = link_names(list(self._overseen.controllers))
         super().__init__(setting, ISOLATE, (), self._among)
         self._count = int(count)
-
-    def undo_entry(self) -> Mapping[str, Any]:
-        """Return the journal entry: all links are healed, whoever is cut off."""
-        return {"do": "heal", "links": self._among}
 
     async def probe_before(self) -> None:
         """Choose them."""

@@ -23,6 +23,9 @@ class LinkFault:
     """
 
     directions: tuple[str, ...] = ("forward", "backward")
+    leaves_rule: bool = True
+    """Whether it lasts until it is lifted. What is over at once has nothing to lift, and its links
+    may be another fault's by then."""
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class LinkFault:
 
     def undo_entry(self) -> Mapping[str, Any]:
         """Return the journal entry."""
-        return {"do": "heal", "links": list(self.links)}
+        return {"do": "heal", "links": list(self.links) if self.leaves_rule else []}
 
     async def probe_before(self) -> None:
         """See that no other fault has the links. Errors: ClusterFailed where one has.
@@ -61,7 +64,11 @@ class LinkFault:
 
     async def heal(self) -> None:
         """Lift the fault. Errors: ClusterFailed if a link still withholds."""
-        healed = await self._setting.cluster.links.heal(self.links)
+        links = self._setting.cluster.links
+        if not self.leaves_rule:
+            self._at_heal = self.sum(await links.counters(), "bytes")
+            return
+        healed = await links.heal(self.links)
         shut = [name for name in self.links if healed[name].get("withholding")]
         if shut:
             raise ClusterFailed(f"{', '.join(shut)} still withhold after the heal")

@@ -80,6 +80,10 @@ PROOFS: Final[Mapping[str, Proof]] = {
 }
 
 
+AT_ONCE: Final = frozenset({"namesrv_reset"})
+"""Kinds that are over with their command: they leave no rule."""
+
+
 def command_of(kind: str, parameters: Parameters) -> dict[str, Any]:
     """Return the proxy's command for a fault. Errors: KeyError for a kind that has none."""
     numbers = {name: float(value) for name, value in parameters.items() if name != "of"}
@@ -114,6 +118,7 @@ class Shape(LinkFault):
     ) -> None:
         super().__init__(setting, kind, targets, links, quiet=kind.startswith("namesrv_"))
         self._proof = PROOFS[kind]
+        self.leaves_rule = kind not in AT_ONCE
         self._parameters = parameters
         self._on_ns = 0
         self._at_ruled: Mapping[str, LinkState] = {}

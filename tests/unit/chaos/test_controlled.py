@@ -370,6 +370,7 @@ def test_controllers_that_are_cut_off_hear_no_other_one_and_the_leader_is_hit(se
     assert lives(world, fault)
     assert fault.targets == ("c1",)
     assert set(fault.links) == {"c0>c1", "c1>c0", "c1>c2", "c2>c1"}
+    assert set(fault.undo_entry()["links"]) == set(fault.links)  # the others may be another's
     both = Isolation(setting_of(among_controllers()), count=2)
     assert lives(both._setting.cluster, both)
     assert (both.targets, set(both.links)) == (("c1", "c0"), set(AMONG))
