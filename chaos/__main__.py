@@ -31,7 +31,7 @@ from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
 from chaos.scenarios.expand import expand
 from chaos.scenarios.library import find, shipped
 from chaos.scenarios.modes import in_mode
-from chaos.scenarios.repeat import ROUNDS_HELP, ROUNDS_MAX, repeated
+from chaos.scenarios.repeat import ROUNDS_HELP, ROUNDS_MAX, WITHOUT_ROUNDS, repeated
 from chaos.scenarios.schema import WrongScenario, load
 from chaos.show import show_verdict
 from chaos.switch_scenarios import switch_disks
@@ -103,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             options = made.parse_args(rest)
             if name in (OF_PAIRS if options.mode == RAFT else OF_RAFT):
                 made.error(f"the scenario {name} has no --mode {options.mode}")
-            if options.seconds is not None and name not in {"demo", "baseline"}:
+            if options.rounds is not None and name in WITHOUT_ROUNDS:
+                made.error(f"--rounds is of failover, zombies and disks: {name} has none")
+            if options.seconds is not None and name not in WITHOUT_ROUNDS:
                 made.error(f"--seconds is of demo and baseline: {name} has its own times")
             return run_and_check(SCENARIOS[name](options), options)
         case ["run", name, *rest] if not name.startswith("-"):

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from chaos.campaign.directory import Directory, WrongDirectory, refuse_foreign
 from chaos.campaign.junit import junit
-from chaos.campaign.outcome import Outcome, worst_code
+from chaos.campaign.outcome import FAILED, Outcome, worst_code
 from chaos.campaign.page import About, render
 from chaos.campaign.plan import (
     RUNS_MAX,
@@ -34,6 +34,7 @@ from chaos.campaign.plan import (
 )
 from chaos.campaign.runner import LIMIT_S, CannotGoOn, Keep, Runner
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
+from chaos.checker.model import INVALID, UNKNOWN
 from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, RATE_MAX, Count, Parser, Range
 from chaos.hints import program
 from chaos.scenario import WORKLOADS
@@ -136,11 +137,12 @@ async def _go(
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     keep = Keep(last=options.keep, bytes_max=int(options.disk * GIB))
     runner = Runner(directory, SystemClock(), keep, limit_s=options.run_limit)
+    again = runner.run_again(options.again or ())
     bounds = Bounds(runs=options.runs, hours=options.hours)
     if total(settings, bounds) is None and bounds.hours is None:
         bounds = Bounds(runs=settings.many)  # each once
     show = _Screen(console, runner, settings, bounds)
-    show.begin()
+    show.begin(again)
     try:
         while job := next_job(settings, bounds, runner.done, runner.spent_s):
             show.run_begins(job.name)
@@ -191,11 +193,12 @@ class _Screen:
         self._settings = settings
         self._bounds = bounds
 
-    def begin(self) -> None:
+    def begin(self, again: int) -> None:
         done = len(self._runner.done)
         many = self._settings.many
         about = f"{many} scenarios, seeds {self._settings.seeds}"
         went_on = f"; {done} runs are done already" if done else ""
+        went_on += f"; {again} are run again" if again else ""
         self._say(Text(f"Campaign {self._runner.directory.root}: {about}{went_on}"))
 
     def run_begins(self, name: str) -> None:
@@ -247,6 +250,12 @@ def _parser() -> argparse.ArgumentParser:
     ends.add_argument("--hours", type=Range(0.001, HOURS_MAX), help="begin no run after so long")
     ends.add_argument("--runs", type=Count(1, RUNS_MAX), help="so many runs in all")
     made.add_argument("--out", type=Path, help="its directory; one that is there is gone on with")
+    made.add_argument(
+        "--again",
+        action="append",
+        choices=(INVALID, UNKNOWN, FAILED),
+        help="of a campaign that is gone on with: run what ended so once more (may be repeated)",
+    )
     made.add_argument(
         "--scenario",
         action="append",

@@ -110,6 +110,17 @@ class Directory:
         path = f"outcomes/{outcome.job.number:05d}.json"
         self.write(path, msgspec.json.format(msgspec.json.encode(outcome)))
 
+    def forget(self, outcome: Outcome) -> None:
+        """Let a run not be over any more: it is run again, and what it left goes when that begins.
+
+        Errors: `WrongDirectory` if it cannot be.
+        """
+        path = self.root / "outcomes" / f"{outcome.job.number:05d}.json"
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise WrongDirectory(f"{path} cannot be removed: {error}") from error
+
     def write(self, name: str, data: bytes) -> None:
         """Replace a file as a whole."""
         self._disk.replace(str(self.root / name), data)

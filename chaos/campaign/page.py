@@ -15,6 +15,7 @@ from chaos.checker.model import INVALID, UNKNOWN, VALID
 from chaos.style import STYLE
 
 VERDICTS: Final = (VALID, INVALID, UNKNOWN, EXCEEDED, FAILED)
+WORST_FIRST: Final = (INVALID, FAILED, UNKNOWN, EXCEEDED, VALID)
 CAUSES_SHOWN: Final = 200
 RUNS_SHOWN: Final = 500
 RUNS_OF_A_CAUSE: Final = 8
@@ -81,7 +82,7 @@ def _head(outcomes: Sequence[Outcome], about: About) -> str:
     state = "goes on" if about.going_on else "as far as it went"
     of = "" if about.total is None else f" of {about.total}"
     hours = sum(one.seconds for one in outcomes) / 3600
-    worst = next((w for w in (INVALID, FAILED, UNKNOWN, EXCEEDED) if tally[w]), VALID)
+    worst = next((verdict for verdict in WORST_FIRST if tally[verdict]), VALID)
     word = "Nothing ran yet" if not outcomes else ", ".join(parts)
     bars = "".join(
         f'<i class="{_class(name)}" style="flex:{tally[name]}"></i>'
@@ -132,8 +133,14 @@ def _cause(cause: Cause, about: About) -> str:
     word = "run" if many == 1 else "runs"
     names = ", ".join(_link(one, about) for one in cause.runs[:RUNS_OF_A_CAUSE])
     more = f" and {many - RUNS_OF_A_CAUSE} more" if many > RUNS_OF_A_CAUSE else ""
+    tally = Counter(one.verdict for one in cause.runs)
+    ended = [(verdict, tally[verdict]) for verdict in WORST_FIRST if tally[verdict]]
+    told = " ".join(
+        f'<b class="{_class(verdict)}">{_e(verdict)}{f" {number}" if len(ended) > 1 else ""}</b>'
+        for verdict, number in ended
+    )
     return (
-        f'<details><summary><b class="{_class(first.verdict)}">{_e(first.verdict)}</b> '
+        f"<details><summary>{told} "
         f"{_e(cause.cause)} <span class=soft>({many} {word})</span></summary>"
         f"<p>{_e(cause.summary)}</p><p>{names}{more}</p>"
         f"<p><code>{_e(replay_command(first.job, about.program))}</code></p></details>"

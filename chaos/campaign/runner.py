@@ -7,7 +7,7 @@ process or of the machine, has none: its directory is removed, and it is run aga
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from chaos.backends.process import Child
 from chaos.campaign.directory import Directory, read_run
 from chaos.campaign.outcome import FAILED, Outcome, outcome
 from chaos.campaign.plan import FAILED_IN_A_ROW, Job
+from chaos.scenarios.repeat import WITHOUT_ROUNDS
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
 
@@ -71,6 +72,14 @@ class Runner:
         """How many seconds they took together."""
         return sum(one.seconds for one in self.done.values())
 
+    def run_again(self, verdicts: Collection[str]) -> int:
+        """Let the runs that ended so be run again; return how many. Errors: `WrongDirectory`."""
+        found = [one for one in self.outcomes if one.verdict in verdicts]
+        for one in found:
+            self.directory.forget(one)
+            del self.done[one.job.number]
+        return len(found)
+
     async def make(self, job: Job) -> Outcome:
         """Make a run and write its outcome down.
 
@@ -121,7 +130,14 @@ class Runner:
 
 
 def arguments(job: Job, run: Path, scenario: str) -> list[str]:
-    """Return the words of ``ledgermq chaos`` that make a run."""
+    """Return the words of ``ledgermq chaos`` that make a run.
+
+    Scenarios that have no rounds are not asked for any.
+    """
+    options = list(job.options)
+    if scenario in WITHOUT_ROUNDS and "--rounds" in options:
+        at = options.index("--rounds")
+        del options[at : at + 2]
     words = ["run", scenario, "--seed", str(job.seed), "--out", str(run), "--report", "found"]
     words += [] if job.mutant is None else ["--break", job.mutant]
-    return [*words, *job.options]
+    return [*words, *options]

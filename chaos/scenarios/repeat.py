@@ -9,6 +9,8 @@ from chaos.scenarios.schema import Entry, Plan
 
 ROUNDS_MAX: Final = 50
 ROUNDS_HELP: Final = "how many times a file's timeline and its drawn faults come (default 1)"
+WITHOUT_ROUNDS: Final = frozenset({"demo", "baseline"})
+"""Scenarios that are no files, and take ``--seconds`` in place of ``--rounds``."""
 _BETWEEN_S: Final = 5.0
 """A round with entries at given seconds lasts so long after its last hold has ended."""
 

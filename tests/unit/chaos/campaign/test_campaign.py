@@ -30,11 +30,14 @@ from chaos.campaign.plan import (
     Seeds,
     Settings,
     job,
+    next_job,
     parse_seeds,
     seconds_left,
     total,
 )
+from chaos.campaign.runner import Keep, Runner, arguments
 from cli.main import run
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.architecture.tree import ROOT
@@ -392,3 +395,44 @@ def test_half_an_hour_of_chaos_is_a_campaign(tmp_path: Path):
     assert len(set(settings.scenarios)) == 10
     assert len(set(settings.in_containers)) == 3
     assert settings.options == (), "both checkers"
+
+
+def test_what_failed_is_run_again_when_it_is_asked_for(tmp_path: Path):
+    verdicts = ("valid", "unknown", "invalid", "failed", "unknown")
+    with Directory(tmp_path) as directory:
+        for number, verdict in enumerate(verdicts):
+            directory.add(over(number, verdict))
+        assert Runner(directory, SystemClock(), Keep()).run_again(()) == 0
+        runner = Runner(directory, SystemClock(), Keep())
+        assert runner.run_again(("unknown", "failed")) == 3
+        assert sorted(runner.done) == [0, 2]
+        assert [one.job.number for one in directory.outcomes()] == [0, 2]
+        settings = Settings(scenarios=("demo",), seeds=Seeds(1, None), options=())
+        again = next_job(settings, Bounds(runs=5), runner.done, 0.0)
+    assert again is not None
+    assert again.number == 1
+
+
+def test_again_is_an_option_of_what_ended_badly(capsys):
+    assert parse(["--again", "unknown", "--again", "failed"]).again == ["unknown", "failed"]
+    with pytest.raises(SystemExit):
+        parse(["--again", "valid"])
+    assert "--again" in capsys.readouterr().err
+
+
+def test_scenarios_without_rounds_are_not_asked_for_any():
+    words = ("--rounds", "3", "--no-spark")
+    for name, wanted in (("failover", True), ("demo", False), ("baseline", False)):
+        found = arguments(Job(number=0, scenario=name, seed=1, options=words), Path("run"), name)
+        assert ("--rounds" in found, "3" in found) == (wanted, wanted)
+        assert found[-1] == "--no-spark"
+
+
+def test_a_cause_is_shown_with_the_worst_verdict_of_its_runs():
+    ended = ("unknown", "invalid", "unknown")
+    runs = [over(number, verdict, "A1 lost") for number, verdict in enumerate(ended)]
+    page = render(runs, About(title="t", program="ledgermq"))
+    told = page[page.index("<summary>") : page.index("</summary>")]
+    assert told.index(">invalid 1<") < told.index(">unknown 2<")
+    alone = render(runs[:1], About(title="t", program="ledgermq"))
+    assert ">unknown</b> A1 lost" in alone
