@@ -13,13 +13,13 @@ import os
 import re
 import sys
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cli.account import AccessKey, SecretKey, config_of_run, take_account
 from cli.messages import PANEL, AsJson, NameServers, Progress, Tally, parse_addresses
+from cli.times import TIME_FORMS, moment_ms
 from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def consume(
         typer.Option(
             "--from",
             metavar="first|last|TIME",
-            help="Where a new group begins; a time is in ms, or as 2025-01-31T12:00.",
+            help=f"Where a new group begins; a time is {TIME_FORMS}.",
         ),
     ] = "first",
     access_key: AccessKey = "",
@@ -122,8 +122,8 @@ def parse_begin(text: str) -> int | None:
         return -1 if text == "first" else None
     if re.fullmatch(r"[0-9]{1,15}", text):
         return int(text)
-    with contextlib.suppress(ValueError, OverflowError, OSError):
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    if (found := moment_ms(text)) is not None:
+        return found
     said = f"{text!r} is neither first, last, milliseconds nor a time as 2025-01-31T12:00"
     raise typer.BadParameter(said, param_hint="--from")
 

@@ -11,11 +11,12 @@ import os
 import re
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from cli.times import TIME_FORMS, moment_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,10 +83,10 @@ def dump(
         int | None, typer.Option("--to", min=0, help="Only queue offsets up to this one.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only stored then or later (ISO or ms).")
+        str | None, typer.Option(metavar="TIME", help=f"Only stored then or later ({TIME_FORMS}).")
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only stored before then (ISO or ms).")
+        str | None, typer.Option(metavar="TIME", help=f"Only stored before then ({TIME_FORMS}).")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many messages.")] = None,
     as_json: Annotated[
@@ -261,11 +262,7 @@ def _time_ms(text: str | None, option: str) -> int | None:
         return None
     if _DIGITS.fullmatch(text):
         return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
+    if (found := moment_ms(text)) is None:
         said = f"{text!r} is no time: milliseconds, or as 2025-01-31T12:00, are expected"
-        raise typer.BadParameter(said, param_hint=option) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+        raise typer.BadParameter(said, param_hint=option)
+    return found
