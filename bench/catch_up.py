@@ -66,11 +66,20 @@ def measure(mib: int, rate: float) -> dict[str, float]:
         _watch(pair, BEFORE_S + 1)
         figures = _catch_up(pair)
         sent = steady.finish(sender)
-    begin_ns, end_ns = int(figures.pop("begin_ns")), int(figures.pop("end_ns"))
-    before = p99_ms(one for one in sent if one.acknowledged_ns < begin_ns)
+    return figures_of(figures, sent)
+
+
+def figures_of(figures: dict[str, float], sent: Sequence[steady.Sent]) -> dict[str, float]:
+    """Return what was measured, with how long sends took before the slave came and meanwhile.
+
+    What was under way while the slave's process started is neither: it takes a processor, and
+    catches nothing up. Errors: `RuntimeError` if nothing was acknowledged in either time.
+    """
+    times = ("started_ns", "begin_ns", "end_ns")
+    started_ns, begin_ns, end_ns = (int(figures[name]) for name in times)
+    before = p99_ms(one for one in sent if one.acknowledged_ns < started_ns)
     during = p99_ms(one for one in sent if begin_ns <= one.sent_ns < end_ns)
-    return {
-        **figures,
+    return {name: value for name, value in figures.items() if name not in times} | {
         "send_p99_before_ms": before,
         "send_p99_meanwhile_ms": during,
         "send_p99_ratio": round(during / before, 2),
@@ -87,6 +96,7 @@ def _watch(pair: Pair, seconds: float) -> None:
 
 def _catch_up(pair: Pair) -> dict[str, float]:
     """Start the slave, and wait until it has all. Errors: `RuntimeError` if it does not get it."""
+    started_ns = time.monotonic_ns()
     pair.restart(1)
     pids = (pair.brokers[0].pid, pair.brokers[1].pid)
     deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
@@ -113,6 +123,7 @@ def _catch_up(pair: Pair) -> dict[str, float]:
             raise RuntimeError(f"not readable within {CATCH_UP_TIMEOUT_S:.0f} s")
         time.sleep(POLL_S)
     return {
+        "started_ns": started_ns,
         "begin_ns": first[0],
         "end_ns": now_ns,
         "behind_mb": round(megabytes, 1),
