@@ -7,7 +7,7 @@ takes its whole table with it and is named: half a table would look like loss.
 Source: spec/proof.md 4.3; what may be absent: docs/checking.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +15,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from chaos.checker.model import Row
 from chaos.history.arrow import arrow_type
+from chaos.history.columns import Row
 from chaos.history.domains import THERE
 from chaos.history.tables import TABLES, Column
 from chaos.inflated import check_inflated
+from chaos.stored import stored_rows
 from chaos.validate import complaints_of, doubled, order_complaints, uneven
 
+BY_COLUMN: Final = frozenset(
+    {
+        "acks",
+        "deliveries",
+        "events",
+        "queue_index",
+        "raft_event",
+        "raft_probe",
+        "replica_log",
+        "sends",
+    }
+)
+"""Tables that grow with the number of messages; a row of any other is a dict."""
+OFTEN: Final = frozenset({"grp", "kind", "outcome", "queue_id", "topic"})
+"""Columns of these that most checks ask for."""
 TEXTS_BYTES_MAX: Final = 4 * 1024**3
 """Of a file that is read as a whole: what is more is for Spark."""
 
@@ -39,7 +55,7 @@ class TableReader:
 
     def read(self, name: str) -> list[Row]:
         """Return a table's rows with every declared column; [] if it is absent or damaged."""
-        rows: list[Row] = []
+        parts: list[dict[str, pa.ChunkedArray]] = []
         whole = True
         for file in table_files(self._run, name):
             if not file.is_file():  # nobody may ever write into a pipe
@@ -56,12 +72,15 @@ class TableReader:
                 whole = False
                 continue
             complaints: list[str] = []
-            rows += _declared(found, name, complaints)
+            parts.append(_declared(found, name, complaints))
+            del found
             self._problems += [f"{file}: {line}" for line in complaints]
             whole = whole and not complaints
+        rows = _rows_of(name, parts) if whole else []
         if whole and (odd := doubled(name, rows) or uneven(name, rows)):
             self._problems.append(f"{self._run / 'tables' / name}: {odd}")
             whole = False
+        pa.default_memory_pool().release_unused()
         if not whole:
             self.refused.add(name)
         return rows if whole else []
@@ -113,15 +132,30 @@ def _is_meant(file: Path) -> bool:
     return not file.name.startswith((".", "_")) and not file.is_dir()
 
 
-def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
-    """Return the rows with the declared columns, as far as they can be understood."""
+def _rows_of(name: str, parts: Sequence[dict[str, pa.ChunkedArray]]) -> list[Row]:
+    """Return the rows of a table, as they lie in its files."""
+    whole = {
+        column.name: pa.chunked_array(
+            [chunk for part in parts for chunk in part.pop(column.name).chunks],
+            type=arrow_type(column.type),
+        )
+        for column in TABLES[name]
+    }
+    number = len(whole[TABLES[name][0].name])
+    if name in BY_COLUMN:
+        return stored_rows(whole, number, OFTEN)
+    columns = [values.to_pylist() for values in whole.values()]
+    return [dict(zip(whole, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _declared(found: pa.Table, name: str, complaints: list[str]) -> dict[str, pa.ChunkedArray]:
+    """Return the declared columns, as far as they can be understood; {} if there are complaints."""
     present = {
         given.name.lower(): number
         for number, given in enumerate(found.schema)
         if not (found.num_rows and pa.types.is_null(given.type))
     }
-    data: dict[str, list[object]] = {}
-    times: dict[str, pa.ChunkedArray] = {}
+    data: dict[str, pa.ChunkedArray] = {}
     for column in TABLES[name]:
         number = present.get(column.name)
         if number is None:
@@ -130,19 +164,21 @@ def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
                 complaints.append(
                     f"the required column {column.name} is missing: add it ({column.type})"
                 )
-            data[column.name] = [None] * found.num_rows
             continue
         known = len(complaints)
         values = _cast(found.column(number), column, complaints)
         if len(complaints) == known:
             complaints += complaints_of(name, column, values)
-            times[column.name] = values
-        data[column.name] = values.to_pylist()
-    complaints += order_complaints(name, times)
+            data[column.name] = values
+    complaints += order_complaints(name, data)
     if complaints:
-        return []
-    names = list(data)
-    return [dict(zip(names, row, strict=True)) for row in zip(*data.values(), strict=True)]
+        return {}
+    empty = {
+        column.name: pa.chunked_array([pa.nulls(found.num_rows, arrow_type(column.type))])
+        for column in TABLES[name]
+        if column.name not in data
+    }
+    return data | empty
 
 
 def _cast(values: pa.ChunkedArray, column: Column, complaints: list[str]) -> pa.ChunkedArray:

@@ -26,10 +26,12 @@ from chaos.catalogue.checks import (
     UNSETTLED,
 )
 from chaos.catalogue.contracts import NONE, QUORUM, copies
-from chaos.checker.clocks import tolerance_of, widen
-from chaos.checker.model import History, Replica, Row, lacking
+from chaos.checker.clocks import tolerance_of, widened
+from chaos.checker.model import History, Replica, lacking
 from chaos.foreign import TableReader, misplaced, table_files
+from chaos.history.columns import Row
 from chaos.history.domains import DLEDGER, MEMBERS, NUMBERS_MAX, PLAIN, TELLING
+from chaos.history.entries import Entries
 from chaos.history.payload import run_tag
 from chaos.history.plain_segment import decode_plain
 from chaos.history.segment import EntryRow, decode_segment
@@ -57,8 +59,7 @@ def load_history(run: Path) -> History:
     about = _look_at_about(run, problems, unusable)
     tables = _read_tables(run, about, problems, unusable)
     tolerance = tolerance_of(about)
-    for name, rows in tables.items():
-        widen(name, rows, tolerance)
+    tables = {name: widened(name, rows, tolerance) for name, rows in tables.items()}
     known = len(problems)
     replicas = load_replicas(run, problems)
     if len(problems) > known:
@@ -283,7 +284,7 @@ def replicas_of(rows: Sequence[Row]) -> list[Replica]:
     return [
         Replica(
             node=node,
-            rows=[entry_of(row) for row in log],
+            rows=Entries(map(entry_of, log)),
             commit_index=max((row["index"] for row in log if row["committed"]), default=-1),
             first_index=min(row["index"] for row in log),
             end_index=max(row["index"] for row in log),
@@ -324,8 +325,10 @@ def load_replica(directory: Path) -> Replica:
         raise ValueError(f"format is {form!r}; write {DLEDGER} or {PLAIN}")
     is_plain = form == PLAIN
     decode = decode_plain if is_plain else decode_segment
-    rows = [row for path in paths for row in decode(path.read_bytes(), int(path.name), end)]
-    kept = [row for row in rows if end is None or row.entry_index <= end]
+    kept = Entries()
+    for path in paths:
+        rows = decode(path.read_bytes(), int(path.name), end)
+        kept.add(row for row in rows if end is None or row.entry_index <= end)
     return Replica(
         node=str(meta.get("node") or directory.name),
         rows=kept,

@@ -1,8 +1,7 @@
 """The verdict on a terminal: counts, faults with their witnesses, failover times, evidence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +9,7 @@ from rich.text import Text
 
 from chaos.catalogue.faults import find
 from chaos.checker.compose import EXIT_EXCEEDED
+from chaos.history.columns import Row
 from chaos.verdict import CombinedVerdict
 
 STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow"}
@@ -33,7 +33,7 @@ _WORDS = {
 
 
 def show_verdict(
-    console: Console, combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]], run: Path
+    console: Console, combined: CombinedVerdict, faults: Sequence[Row], run: Path
 ) -> None:
     """Print everything that a person wants to know about a run."""
     console.print(counts_table(combined))
@@ -63,7 +63,7 @@ def counts_table(combined: CombinedVerdict) -> Table:
     return table
 
 
-def faults_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]]) -> Table:
+def faults_table(combined: CombinedVerdict, faults: Sequence[Row]) -> Table:
     """Return the planned faults and whether each is known to have had an effect."""
     about = combined.local["checks"]["A47"]["details"].get("faults", ())
     flying = {item["fault_id"]: item["in_flight"] for item in about}
@@ -85,7 +85,7 @@ def faults_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]])
     return table
 
 
-def coverage_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]]) -> Table:
+def coverage_table(combined: CombinedVerdict, faults: Sequence[Row]) -> Table:
     """Return, by kind, how many faults were planned and took effect while sends were in flight."""
     details = combined.local["checks"]["A47"]["details"]
     about = {item["fault_id"]: item for item in details.get("faults", ())}
@@ -104,7 +104,7 @@ def coverage_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]
     return table
 
 
-def _witness(fault: Mapping[str, Any]) -> Text:
+def _witness(fault: Row) -> Text:
     witness = fault.get("witness")
     if fault["status"] in {"planned", "skipped", "failed"} or not witness:
         return Text(str(fault["status"]), style="yellow")

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chaos.history.columns import Row, are_twice
 from chaos.history.domains import (
     BEGIN_NS,
     CHECK_BACK,
@@ -38,7 +39,8 @@ from chaos.history.domains import (
 )
 from chaos.history.tables import Column
 
-Row = dict[str, Any]
+COMPARED = 4
+"""So many columns of a key are looked at first: rows that differ in them are not the same."""
 
 
 def complaints_of(table: str, column: Column, values: pa.ChunkedArray) -> list[str]:
@@ -219,10 +221,14 @@ def doubled(table: str, rows: Sequence[Row]) -> str:
     key = KEYS.get(table, ())
     if not key:
         return ""
+    told = [number for number, row in enumerate(rows) if row[key[0]] is not None]
+    few = key[:COMPARED]
+    alike = are_twice(tuple(rows[number][name] for name in few) for number in told)
     seen: dict[tuple[object, ...], int] = {}
     twice: list[tuple[int, int]] = []
-    for number, row in enumerate(rows):
-        if row[key[0]] is not None:
+    for number in told if alike else ():
+        row = rows[number]
+        if hash(tuple(row[name] for name in few)) in alike:
             first = seen.setdefault(tuple(row[name] for name in key), number)
             twice += [(first, number)] if first != number else []
     if not twice:
@@ -254,10 +260,13 @@ def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     ends: dict[tuple[str, str], tuple[int, int]] = {}
     for name, columns in CLOCKS.items():
         for column in columns:
-            # 0 and 1 are the first moment of a clock in whatever unit.
-            times = [t for row in tables.get(name, ()) if (t := row[column] or 0) > 1]
-            if times:
-                ends[name, column] = (min(times), max(times))
+            first, last = 0, 0
+            for row in tables.get(name, ()):
+                t = row[column] or 0
+                if t > 1:  # 0 and 1 are the first moment of a clock in whatever unit
+                    first, last = min(first or t, t), max(last, t)
+            if last:
+                ends[name, column] = (first, last)
     if ("sends", "t_inv") not in ends:
         return {}
     begin, end = ends["sends", "t_inv"]

@@ -12,13 +12,13 @@ from itertools import accumulate
 from chaos.checker.model import (
     History,
     Result,
-    Row,
     is_copy,
     lacking,
     result,
     unchecked,
     undecided,
 )
+from chaos.history.columns import Row
 
 Queue = tuple[str, str | None, int | None]
 

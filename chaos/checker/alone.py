@@ -15,7 +15,8 @@ from typing import Final
 
 from chaos.catalogue.contracts import PAIR, QUORUM
 from chaos.catalogue.faults import changes_group, cuts_link, gets_nothing, may_start
-from chaos.checker.model import History, Row, is_half_applied, span_of
+from chaos.checker.model import History, is_half_applied, span_of
+from chaos.history.columns import Row
 
 NEVER: Final = 1 << 62
 PAIR_SIZE: Final = 2

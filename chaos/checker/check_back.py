@@ -10,10 +10,11 @@ Source: spec/proof.md A23.
 from collections import defaultdict
 from itertools import pairwise
 
-from chaos.checker.model import History, Result, Row, result, unchecked
+from chaos.checker.model import History, Result, result, unchecked
 from chaos.checker.recovery import merged
 from chaos.checker.redelivery import BROKER_NS, unsettled
 from chaos.checker.transactions import decisions
+from chaos.history.columns import Row
 from chaos.history.domains import ASKED_WITHIN_NS, CHECK_BACK, EARLY_NS
 
 _MS = 1_000_000

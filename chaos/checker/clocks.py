@@ -7,9 +7,9 @@ that are none of an operation (two deliveries, two events) are compared by whoev
 Pure. The Spark job has code of its own. Source: docs/checking.md, clocks of several hosts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from chaos.checker.model import Row
+from chaos.history.columns import Row, stored
 from chaos.history.domains import SPANS, TOLERANCE, TOLERANCE_MAX_NS
 
 
@@ -20,13 +20,13 @@ def tolerance_of(about: Mapping[str, object]) -> int:
     return told if usable and isinstance(told, int) else 0
 
 
-def widen(table: str, rows: Sequence[Row], tolerance_ns: int) -> None:
-    """Move the times of operations apart, in place: each ends later and begins earlier."""
+def widened(table: str, rows: list[Row], tolerance_ns: int) -> list[Row]:
+    """Return rows with the times of operations moved apart: each ends later and begins earlier."""
     begins, ends = SPANS.get(table, ((), ()))
-    moves = [(name, -tolerance_ns) for name in begins] + [(name, tolerance_ns) for name in ends]
-    if not tolerance_ns:
-        return
-    for row in rows:
-        for name, by in moves:
-            if row[name] is not None:
-                row[name] += by
+    if not tolerance_ns or not rows or not (begins or ends):
+        return rows
+    moves = dict.fromkeys(begins, -tolerance_ns) | dict.fromkeys(ends, tolerance_ns)
+    columns = {name: [row[name] for row in rows] for name in rows[0] | {}}
+    for name, by in moves.items():
+        columns[name] = [None if t is None else t + by for t in columns[name]]
+    return stored(columns, len(rows))

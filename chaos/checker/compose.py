@@ -12,6 +12,7 @@ from chaos.catalogue.checks import EXCUSABLE, without
 from chaos.catalogue.contracts import Allowance, beyond
 from chaos.checker.acknowledged import check_durable
 from chaos.checker.check_back import check_questions
+from chaos.checker.compact import Given
 from chaos.checker.contract import allowed_loss
 from chaos.checker.copies import check_duplicates, check_offsets
 from chaos.checker.delayed import check_early, check_late
@@ -211,15 +212,20 @@ def unreadable(error: Exception) -> Verdict:
 def count(history: History, results: Mapping[str, Result]) -> dict[str, int]:
     """Return the headline numbers of a run, without those of tables that were refused."""
     failed = sum(map(refused, history.sends))
-    given = [(d["grp"], d["msg_key"]) for d in history.to_groups if d["msg_key"] is not None]
-    distinct = len(set(given))
+    different = Given(history.by_key)
+    given = 0
+    for row in history.to_groups:
+        if row["msg_key"] is not None:
+            different.add(row["grp"], row["msg_key"])
+            given += 1
+    distinct = len(different)
     counts = {
         "sent": len(history.sends),
         "acknowledged": len({send.get("msg_key") for send in history.ok_sends}),
         "unknown": len(history.sends) - len(history.ok_sends) - failed,
         "failed": failed,
         "delivered": distinct,
-        "redelivered": len(given) - distinct,
+        "redelivered": given - distinct,
         "lost": results["A1"].count,
         "phantom": results["A5"].count,
         "corrupt": results["A6"].count,

@@ -11,13 +11,13 @@ from typing import Any
 from chaos.checker.model import (
     History,
     Result,
-    Row,
     is_copy,
     lacking,
     result,
     span_of,
     undecided,
 )
+from chaos.history.columns import Row
 from chaos.history.domains import EARLY_NS, HALF_OF
 
 MARGIN_NS = 3_000_000_000
@@ -37,9 +37,10 @@ def check_early(history: History) -> Result:
     sends = delayed_sends(history)
     if missing := lacking("sends", sends, "delay_ms"):
         return undecided("A56", f"needs {missing} of delayed messages")
+    keys = {send["msg_key"] for send in sends}
     first: dict[int, Row] = {}
-    for row in history.own:
-        if row["msg_key"] is not None and not is_copy(row):
+    for row in history.own if keys else ():
+        if row["msg_key"] in keys and not is_copy(row):
             known = first.setdefault(row["msg_key"], row)
             if row["t_recv"] < known["t_recv"]:
                 first[row["msg_key"]] = row
@@ -65,9 +66,10 @@ def check_late(history: History) -> Result:
     sends = [s for s in delayed_sends(history) if s["outcome"] == "ok" and s["t_cmp"] is not None]
     if missing := lacking("sends", sends, "delay_ms"):
         return undecided("A25", f"needs {missing} of delayed messages")
+    keys = {send["msg_key"] for send in sends}
     first: dict[int, int] = {}
-    for row in history.to_groups:
-        if row["msg_key"] is not None and not is_copy(row):
+    for row in history.to_groups if keys else ():
+        if row["msg_key"] in keys and not is_copy(row):
             first[row["msg_key"]] = min(first.get(row["msg_key"], row["t_recv"]), row["t_recv"])
     measured = []
     for send in sends:

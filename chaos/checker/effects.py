@@ -3,10 +3,11 @@
 Source: spec/proof.md 3.7.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from chaos.catalogue.checks import INFO
 from chaos.catalogue.faults import ANY
@@ -18,10 +19,10 @@ from chaos.checker.model import (
     VALID,
     History,
     Result,
-    Row,
     is_half_applied,
     undecided,
 )
+from chaos.history.columns import Row
 
 SENDS_PER_PHASE_MIN = 10
 NEVER = 1 << 62
@@ -134,11 +135,13 @@ def find_gap(history: History) -> str:
     """Return what is missing from the events by their numbers; empty if nothing or no events."""
     if not history.events:
         return ""
-    numbers = [int(event["idx"]) for event in history.events if event.get("idx") is not None]
-    if not numbers:
-        return ""
-    if min(numbers) != 0 or len(numbers) != max(numbers) + 1:
-        return f"events has a gap: {len(numbers)} rows, numbered {min(numbers)} to {max(numbers)}"
+    low, high, number = NEVER, -1, 0
+    for event in history.events:
+        idx = event.get("idx")
+        if idx is not None:
+            low, high, number = min(low, idx), max(high, idx), number + 1
+    if number and (low != 0 or number != high + 1):
+        return f"events has a gap: {number} rows, numbered {low} to {high}"
     return ""
 
 
@@ -153,8 +156,12 @@ def find_jump(history: History) -> str:
     may_differ = history.clock_tolerance_ns
     back = sum(b["t_mono_ns"] < a["t_mono_ns"] - may_differ for a, b in pairwise(events))
     ended = sum(s["t_cmp"] is not None and s["t_cmp"] < s["t_inv"] for s in history.sends)
-    begun = {key: min(s["t_inv"] for s in sends) for key, sends in history.by_key.items()}
-    early = sum(d["t_recv"] < begun.get(d["msg_key"], d["t_recv"]) for d in history.own)
+    number, begun = history.by_key.number, array("q", [NEVER]) * len(history.sends)
+    for send in history.sends:
+        at = number[send["msg_key"]]
+        begun[at] = min(begun[at], send["t_inv"])
+    known = ((d["t_recv"], number.get(d["msg_key"])) for d in history.own)
+    early = sum(at is not None and t < begun[at] for t, at in known)
     found = [
         f"{number} {what}"
         for number, what in (
@@ -197,21 +204,21 @@ def check_coverage(history: History) -> Result:
 
 def _count_in_flight(history: History) -> Callable[[Row], int]:
     """Return what counts the sends that overlapped the time in which a fault was on."""
-    spans = [
-        (int(s["t_inv"]), NEVER if s["t_cmp"] is None else int(s["t_cmp"])) for s in history.sends
-    ]
-    begun = sorted(begin for begin, end in spans if begin <= end)
-    ended = sorted(end for begin, end in spans if begin <= end)
-    odd = [(begin, end) for begin, end in spans if begin > end]
+    begins = array("q", (int(s["t_inv"]) for s in history.sends))
+    ends = array("q", (NEVER if s["t_cmp"] is None else int(s["t_cmp"]) for s in history.sends))
+    odd = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin > end]
+    sound = [begin <= end for begin, end in zip(begins, ends, strict=True)]
+    begun, ended = (array("q", sorted(compress(times, sound))) for times in (begins, ends))
 
     def count(fault: Row) -> int:
         t0, t1 = fault["t_on1"], fault["t_off0"]
         if t0 is None or t1 is None:
             return 0
         if t0 > t1:
-            return len([1 for begin, end in spans if begin <= t1 and end >= t0])
-        sound = bisect_right(begun, t1) - bisect_left(ended, t0)
-        return int(sound) + len([1 for begin, end in odd if begin <= t1 and end >= t0])
+            spans = zip(begins, ends, strict=True)
+            return sum(begin <= t1 and end >= t0 for begin, end in spans)
+        number = bisect_right(begun, t1) - bisect_left(ended, t0)
+        return number + len([1 for begin, end in odd if begin <= t1 and end >= t0])
 
     return count
 

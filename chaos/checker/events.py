@@ -20,11 +20,11 @@ from chaos.checker.model import (
     NOT_CHECKED,
     History,
     Result,
-    Row,
     lacking,
     result,
     undecided,
 )
+from chaos.history.columns import Row
 from chaos.history.domains import LEADING
 
 T = TypeVar("T")

@@ -16,8 +16,9 @@ from dataclasses import replace
 from chaos.catalogue.contracts import AFTER, BEFORE, NAMED, NONE, SETTLED_NS
 from chaos.catalogue.faults import exceeds
 from chaos.checker.logs import check_later
-from chaos.checker.model import INVALID, History, Result, Row, span_of
+from chaos.checker.model import INVALID, History, Result, span_of
 from chaos.checker.taken import NEVER, not_taken
+from chaos.history.columns import Row
 
 Check = Callable[[History], Result]
 

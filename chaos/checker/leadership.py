@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 
 from chaos.checker.alone import acknowledged_alone, lonely_spans
-from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import History, Result, lacking, result, unchecked, undecided
+from chaos.history.columns import Row
 
 Lead = tuple[int, int, str]
 """Group, term and node of one that leads."""

@@ -4,13 +4,15 @@ Source: spec/proof.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.contracts import QUORUM
 from chaos.catalogue.faults import forgets
+from chaos.checker.agreement import Committed, Compared, Index
 from chaos.checker.events import find_cut_commits
 from chaos.checker.messages import refused
 from chaos.checker.model import (
@@ -20,18 +22,18 @@ from chaos.checker.model import (
     Holder,
     Replica,
     Result,
-    Row,
     result,
 )
 from chaos.checker.sends import WAITS
+from chaos.history.columns import Row
 
 Content = tuple[int, int]
 """Term and CRC of an entry."""
-Index = tuple[str, int]
-"""Raft group and index."""
 Entry = tuple[str, int, int]
 """Raft group, index, term."""
 BEHIND = "it lies behind an entry of a later term"
+HELD, CUT = 1, 2
+"""Of a message and a log: it lies there, it lies where others have lost their beginning."""
 NAMED_MAX = 1_000
 """So many committed indexes that no log has are named; the others are counted."""
 
@@ -44,7 +46,8 @@ def check_log_matching(history: History) -> Result:
     """
     if not history.replicas:
         return _not_checked("A34")
-    contents, damaged = _contents(history)
+    logs = Compared(history)
+    contents, damaged = _contents(history, logs.several)
     found: list[Row] = []
     for entry in sorted(contents.keys() | damaged.keys()):
         views = contents.get(entry, {})
@@ -57,32 +60,30 @@ def check_log_matching(history: History) -> Result:
         explain = f"index {index} term {term}: {'; '.join(words)}"
         key = _key_of(history, group, index)
         found.append({"key": key, "index": index, "term": term, "explain": explain})
-    found += _falling_terms(history, contents)
+    found += _falling_terms(history, logs.several)
     sizes = {replica.node: len(replica.rows) for replica in history.replicas}
-    summary = f"{len(contents)} (index, term) pairs compared"
+    pairs = logs.number + sum(entry[:2] in logs.several for entry in contents) - len(logs.several)
+    summary = f"{pairs} (index, term) pairs compared"
     if found:
         summary += f", {len(found)} differ or are damaged"
     return result("A34", found, summary, entries=sizes)
 
 
-def _falling_terms(history: History, contents: Mapping[Entry, Collection[int]]) -> list[Row]:
+def _falling_terms(history: History, several: Collection[Index]) -> list[Row]:
     """Return the terms of which a log has an entry behind one of a later term, one row for each.
 
-    Of what logs agree on: where they differ that is said already. Where a disk was wiped terms may
-    begin once more; a plain log has none.
+    Of what logs agree on: at the indexes of ``several`` they differ, which is said already. Where a
+    disk was wiped terms may begin once more; a plain log has none.
     """
     if any(forgets(fault["kind"]) for fault in history.taking):
         return []
-    views = Counter[Index]()
-    for (group, index, _), crcs in contents.items():
-        views[group, index] += len(crcs)
     found: dict[tuple[int, int], int] = {}
     for replica in history.replicas:
         spans: dict[int, tuple[int, int]] = {}
         is_asked = not replica.is_plain and replica.node not in history.damaged_nodes
         for row in replica.rows if is_asked else ():
             index, term = row.entry_index, row.term
-            if row.crc_ok and index >= 0 and views[replica.group, index] == 1:
+            if row.crc_ok and index >= 0 and (replica.group, index) not in several:
                 low, high = spans.get(term, (index, index))
                 spans[term] = (min(low, index), max(high, index))
         for term, high in _behind_later(spans):
@@ -111,19 +112,24 @@ def _key_of(history: History, group: str, index: int) -> str:
 
 
 def _contents(
-    history: History,
+    history: History, several: Collection[Index]
 ) -> tuple[dict[Entry, dict[int, list[str]]], dict[Entry, list[str]]]:
-    """Return who holds which content of each entry, and who has it committed and damaged."""
-    contents: dict[Entry, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """Return who holds which content of the entries at these indexes.
+
+    And who has which entry committed and damaged, with what others hold of it.
+    """
     damaged: dict[Entry, list[str]] = defaultdict(list)
     for replica in history.replicas:
-        excused = replica.node in history.damaged_nodes
+        if replica.node not in history.damaged_nodes:
+            for row in replica.committed():
+                if not row.crc_ok:
+                    damaged[replica.group, row.entry_index, row.term].append(replica.node)
+    contents: dict[Entry, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for replica in history.replicas if several or damaged else ():
         for row in replica.rows:
             entry = (replica.group, row.entry_index, row.term)
-            if row.crc_ok:
+            if row.crc_ok and (entry[:2] in several or entry in damaged):
                 contents[entry][row.entry_crc].append(replica.node)
-            elif 0 <= row.entry_index <= replica.commit_index and not excused:
-                damaged[entry].append(replica.node)
     return contents, damaged
 
 
@@ -136,19 +142,9 @@ def check_committed(history: History) -> Result:
     """
     if not history.replicas and not history.raft_events:
         return _not_checked("A35")
-    views: dict[Index, dict[str, Content]] = defaultdict(dict)
-    committed_keys: set[int] = set()
-    for replica in history.replicas:
-        for row in replica.committed():
-            if not row.crc_ok and replica.node in history.damaged_nodes:
-                continue
-            content = (row.term, row.entry_crc)
-            held, name = views[replica.group, row.entry_index], replica.node
-            if held.setdefault(name, content) != content:  # two dumps of one node
-                held[f"{name} once more"] = content
-            if row.msg_key is not None:
-                committed_keys.add(row.msg_key)
-    found = [
+    committed = Committed(history, without_damaged=True)
+    views = _views_of(history, committed)
+    found: list[Row] = [
         {
             "key": _key_of(history, *at),
             "index": at[1],
@@ -159,14 +155,14 @@ def check_committed(history: History) -> Result:
         if (words := _describe(history, at, held)) is not None
     ]
     divergent = sum(len(set(held.values())) > 1 for held in views.values())
-    absent, absences = _nowhere(history, views)
+    absent, absences = _nowhere(history, committed)
     replaced = _told_elsewhere(history)
     known = {row["msg_key"] for row in replaced}
-    others = _replaced(history, views, committed_keys)
+    others = _replaced(history, committed)
     replaced += [row for row in others if row["msg_key"] not in known]
     under_replicated = _under_replicated(history, {row["msg_key"] for row in replaced})
     commits = {replica.node: replica.commit_index for replica in history.replicas}
-    summary = f"{len(views)} committed entries compared, {divergent} differ"
+    summary = f"{len(committed)} committed entries compared, {divergent} differ"
     if absent:
         summary += f", {absences} are in no log"
     if under_replicated:
@@ -180,15 +176,24 @@ def check_committed(history: History) -> Result:
 
 def check_later(history: History) -> Result:
     """A35 of what was sent after all faults that took disks: the logs have it, at its index."""
-    committed = [(r.group, row) for r in history.replicas for row in r.committed()]
-    views = {(group, row.entry_index) for group, row in committed}
     replaced = _told_elsewhere(history)
-    replaced += _replaced(
-        history, views, {key for _, row in committed if (key := row.msg_key) is not None}
-    )
+    replaced += _replaced(history, Committed(history, without_damaged=False))
     told = {row["msg_key"] for row in replaced}
     found = {row["msg_key"]: row for row in [*replaced, *_under_replicated(history, told)]}
     return result("A35", list(found.values()), f"{len(found)} messages are not where they were")
+
+
+def _views_of(history: History, committed: Committed) -> dict[Index, dict[str, Content]]:
+    """Return what nodes have at the indexes at which something may be wrong."""
+    views: dict[Index, dict[str, Content]] = {at: {} for at in committed.odd}
+    for replica in history.replicas if views else ():
+        for row in committed.rows(replica):
+            held = views.get((replica.group, row.entry_index))
+            if held is not None:
+                content, name = (row.term, row.entry_crc), replica.node
+                if held.setdefault(name, content) != content:  # two dumps of one node
+                    held[f"{name} once more"] = content
+    return views
 
 
 def _describe(history: History, at: Index, held: dict[str, Content]) -> str | None:
@@ -211,14 +216,12 @@ def _describe(history: History, at: Index, held: dict[str, Content]) -> str | No
     return None
 
 
-def _nowhere(history: History, views: Collection[Index]) -> tuple[list[Row], int]:
+def _nowhere(history: History, committed: Committed) -> tuple[list[Row], int]:
     """Return the indexes that a replica calls committed and of which no log has anything.
 
     And how many there are: a commit index may be any number, so not each gets a row.
     """
-    held: dict[str, list[int]] = defaultdict(list)
-    for group, index in sorted(views):
-        held[group].append(index)
+    held = committed.indexes()
     told: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for replica in history.replicas:
         if replica.node not in history.damaged_nodes and not replica.is_plain:
@@ -229,7 +232,7 @@ def _nowhere(history: History, views: Collection[Index]) -> tuple[list[Row], int
     for group, spans in sorted(told.items()):
         reached = 0
         for first, stop, node in sorted(spans):
-            for low, high in _gaps(held[group], max(first, reached), stop):
+            for low, high in _gaps(held.get(group, ()), max(first, reached), stop):
                 number += high - low
                 for index in range(low, min(high, low + NAMED_MAX - len(found))):
                     explain = f"index {index} is committed on {node} but in no log"
@@ -274,22 +277,32 @@ def _lacks_bytes(replica: Replica) -> bool:
     return bool(held < replica.commit_index - first + 1)
 
 
-def _replaced(history: History, views: Collection[Index], committed: set[int]) -> list[Row]:
-    acknowledged = {s["msg_key"]: s for s in history.ok_sends}
-    found: dict[int, Row] = {}
+def _replaced(history: History, committed: Committed) -> list[Row]:
+    beyond: list[tuple[int, int, str]] = []
     for replica in history.replicas:
         for row in replica.rows:
-            key = row.msg_key
-            if key is None or key in committed or row.entry_index <= replica.commit_index:
+            key, index = row.msg_key, row.entry_index
+            if key is None or index <= replica.commit_index:
                 continue
-            if key in acknowledged and (replica.group, row.entry_index) in views:
-                explain = (
-                    f"message {key} was acknowledged (op {acknowledged[key]['op_id']}); "
-                    f"{replica.node} holds it at index {row.entry_index}, where others committed "
-                    "something else"
-                )
-                found[key] = {"msg_key": key, "index": row.entry_index, "explain": explain}
+            if _acknowledged(history, key) and (replica.group, index) in committed:
+                beyond.append((key, index, replica.node))
+    keys = {key for key, _, _ in beyond}
+    for replica in history.replicas if keys else ():
+        keys -= {row.msg_key for row in committed.rows(replica) if row.msg_key in keys}
+    found: dict[int, Row] = {}
+    for key, index, node in beyond:
+        if key in keys:
+            explain = (
+                f"message {key} was acknowledged (op {_acknowledged(history, key)[-1]['op_id']}); "
+                f"{node} holds it at index {index}, where others committed something else"
+            )
+            found[key] = {"msg_key": key, "index": index, "explain": explain}
     return list(found.values())
+
+
+def _acknowledged(history: History, key: int) -> list[Row]:
+    """Return the acknowledged sends of a message."""
+    return [send for send in history.by_key.get(key, ()) if send["outcome"] == "ok"]
 
 
 def _told_elsewhere(history: History) -> list[Row]:
@@ -327,31 +340,17 @@ def _under_replicated(history: History, told: set[int]) -> list[Row]:
     What nobody read is for A1 to name; ``told``: already named. Nothing is said of what lies where
     a log of its group has lost its beginning to retention, or where logs hold no keys of ours.
     """
-    begins: dict[str, int] = defaultdict(int)
-    for replica in history.replicas:
-        begins[replica.group] = max(begins[replica.group], replica.first_index)
-    held: dict[object, set[tuple[Holder, int]]] = defaultdict(set)
-    has_keys = False
-    for replica in history.replicas:
-        one = (replica.group, replica.node)
-        for row in replica.rows:
-            if row.msg_key is not None:
-                held[row.msg_key].add((one, row.entry_index))
-                has_keys = True
-            elif row.type == "message":
-                held[row.topic, row.queue_id, row.queue_offset].add((one, row.entry_index))
-    read = {row["msg_key"] for row in history.own}
+    logs = _Holders(history)
+    read = bytearray(history.by_key.size)
+    for row in history.own if logs.has_keys else ():
+        if (number := history.by_key.number.get(row["msg_key"])) is not None:
+            read[number] = 1
     found: dict[int, Row] = {}
-    for send in _promised_sends(history) if has_keys else ():
+    for send in _promised_sends(history) if logs.has_keys else ():
         key = send["msg_key"]
-        place = (send["topic"], send["queue_id"], send["queue_offset"])
-        there = held.get(key, set()) | held.get(place, set())
-        holders = {one for one, _ in there}
-        is_owed = key in read and key not in told and history.is_current(send)
-        is_cut = any(index < begins[group] for (group, _), index in there) or (
-            key not in held and _may_be_cut(history, begins, send)
-        )
-        if is_owed and not history.is_held(holders) and not is_cut:
+        is_owed = read[history.by_key.number[key]] and key not in told and history.is_current(send)
+        holders, is_cut = logs.of(send) if is_owed else (set(), True)
+        if not history.is_held(holders) and not is_cut:
             nodes = ", ".join(sorted(node for _, node in holders)) or "no replica"
             how = "was acknowledged" if send["outcome"] == "ok" else "may have been stored"
             explain = (
@@ -360,6 +359,44 @@ def _under_replicated(history: History, told: set[int]) -> list[Row]:
             )
             found[key] = {"msg_key": key, "op_id": send["op_id"], "explain": explain}
     return list(found.values())
+
+
+class _Holders:
+    """Which logs hold which message, by its key, or by its place where it has none."""
+
+    def __init__(self, history: History) -> None:
+        self.has_keys = False
+        self._history = history
+        self._begins: dict[str, int] = defaultdict(int)
+        """By group, where the last of its logs begins."""
+        for replica in history.replicas:
+            self._begins[replica.group] = max(self._begins[replica.group], replica.first_index)
+        sends = history.by_key
+        self._marks: dict[Holder, bytearray] = {}
+        self._places: dict[tuple[Any, ...], set[tuple[Holder, int]]] = defaultdict(set)
+        for replica in history.replicas:
+            one = (replica.group, replica.node)
+            begin = self._begins[replica.group]
+            marks = self._marks.setdefault(one, bytearray(sends.size))
+            for row in replica.rows:
+                if row.msg_key is not None:
+                    self.has_keys = True
+                    if (number := sends.number.get(row.msg_key)) is not None:
+                        marks[number] |= HELD | (CUT if row.entry_index < begin else 0)
+                elif row.type == "message":
+                    place = (row.topic, row.queue_id, row.queue_offset)
+                    self._places[place].add((one, row.entry_index))
+
+    def of(self, send: Row) -> tuple[set[Holder], bool]:
+        """Return which logs hold a message, and whether some may have lost it to retention."""
+        number = self._history.by_key.number[send["msg_key"]]
+        marks = {one: held[number] for one, held in self._marks.items() if held[number]}
+        is_cut = any(mark & CUT for mark in marks.values()) or (
+            not marks and _may_be_cut(self._history, self._begins, send)
+        )
+        at = self._places.get((send["topic"], send["queue_id"], send["queue_offset"]), set())
+        is_cut = is_cut or any(index < self._begins[group] for (group, _), index in at)
+        return marks.keys() | {one for one, _ in at}, is_cut
 
 
 def _promised_sends(history: History) -> Iterator[Row]:

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import History, Result, lacking, result, unchecked, undecided
+from chaos.history.columns import Row
 from chaos.history.domains import LEADING
 
 Claim = tuple[str, int]
@@ -57,7 +58,7 @@ def _falls(told: Sequence[Row]) -> list[Row]:
     by_controller: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in told:
         by_controller[row["controller"], row.get("grp") or ""].append(row)
-    found = []
+    found: list[Row] = []
     for (controller, _), rows in sorted(by_controller.items()):
         rows.sort(key=lambda row: (row["t0"], row["t1"]))
         for before, row in pairwise(rows):

@@ -22,13 +22,13 @@ def check_unknown(history: History) -> Result:
         for key, sends in history.by_key.items()
         if not any(send["outcome"] == "ok" for send in sends) and not all(map(refused, sends))
     }
-    seen = {row["msg_key"] for row in history.own}
+    seen = {row["msg_key"] for row in history.own if row["msg_key"] in unknown}
     for replica in history.replicas if unknown else ():
         # What waits, or is a copy, lies in topics that nobody sent to.
         seen |= {
             row.msg_key
             for row in replica.committed()
-            if row.type == "message" and row.topic in history.epochs
+            if row.msg_key in unknown and row.type == "message" and row.topic in history.epochs
         }
     recovered = len(unknown & seen)
     vanished = len(unknown) - recovered

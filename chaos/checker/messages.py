@@ -4,13 +4,15 @@ Source: spec/proof.md 3.1, 3.2.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from chaos.checker.effects import find_gap
-from chaos.checker.model import UNKNOWN, VALID, History, Holder, Result, Row, result, undecided
+from chaos.checker.model import UNKNOWN, VALID, History, Holder, Result, result, undecided
 from chaos.checker.sends import WAITS
 from chaos.checker.skipped import IN_DOUBT, SKIPPED, Skips
+from chaos.history.columns import Row
 from chaos.history.outcome import CODES
 from chaos.history.payload import split_key
 
@@ -60,7 +62,7 @@ def _sorted_loss(history: History) -> Result:
     for row in history.deliveries:
         queue = (row["grp"], row["topic"], row["queue_id"])
         highest[queue] = max(highest[queue], row["queue_offset"])
-    copies = _copies(history)
+    copies = _copies(history, {send["msg_key"] for _, send in absent.lost})
     lost = []
     for group, send in absent.lost:
         queue = (group, send["topic"], send["queue_id"])
@@ -207,12 +209,12 @@ def _unless_gaps(history: History, found: Result) -> Result:
     return replace(found, verdict=UNKNOWN, summary=f"{found.summary}; but {gap}")
 
 
-def _copies(history: History) -> dict[int, set[Holder]]:
-    """Return the replicas that hold each message."""
+def _copies(history: History, keys: Collection[int]) -> dict[int, set[Holder]]:
+    """Return the replicas that hold each of these messages."""
     copies: dict[int, set[Holder]] = defaultdict(set)
-    for replica in history.replicas:
+    for replica in history.replicas if keys else ():
         for row in replica.rows:
-            if row.msg_key is not None:
+            if row.msg_key is not None and row.msg_key in keys:
                 copies[row.msg_key].add((replica.group, replica.node))
     return copies
 
@@ -287,7 +289,7 @@ def check_corrupt(history: History) -> Result:
         if key is None:
             place = history.place(row)
             there = None if place is None else history.ok_places.get(place)
-            sends = [] if there is None else [there]
+            sends: Sequence[Row] = [] if there is None else [there]
         else:
             sends = history.by_key.get(key, [])
         if not sends or (key is not None and row["body_hash"] is None):

@@ -1,6 +1,6 @@
 """The history as the checks see it, and what a check answers.
 
-Rows are plain dicts with the columns of ``chaos.history.tables``. Source: spec/proof.md 3.0.
+Rows have the columns of ``chaos.history.tables``. Source: spec/proof.md 3.0.
 """
 
 from collections import Counter, defaultdict
@@ -11,16 +11,15 @@ from typing import Any
 
 from chaos.catalogue.checks import CHECKS, CRIT, MAJOR
 from chaos.catalogue.faults import Span, moves_clock, spoils_log, took_nothing
+from chaos.checker.compact import Given, Place, Places, SendsAt, SendsOf
+from chaos.history.columns import Row
 from chaos.history.domains import ANY_TAG
 from chaos.history.segment import EntryRow
 
-Row = dict[str, Any]
 VALID, UNKNOWN, INVALID, NOT_CHECKED = "valid", "unknown", "invalid", "not checked"
 EVIDENCE_MAX = 20
 Holder = tuple[str, str]
 """Group and node of a log."""
-Place = tuple[str, int, int, int]
-"""Topic, epoch, queue, offset."""
 IDLE = frozenset({"planned", "skipped"})
 """What the status of a fault is that never was in force."""
 FAILED = "failed"
@@ -116,18 +115,19 @@ class History:
         return [s for s in self.sends if s["outcome"] == "ok"]
 
     @cached_property
-    def by_key(self) -> dict[int, list[Row]]:
+    def by_key(self) -> SendsOf:
         """The sends of each message; more than one where each attempt has a row."""
-        found: dict[int, list[Row]] = defaultdict(list)
-        for send in self.sends:
-            found[send["msg_key"]].append(send)
-        return dict(found)
+        return SendsOf(self.sends)
 
     @cached_property
-    def ok_places(self) -> dict[Place, Row]:
+    def ok_places(self) -> SendsAt:
         """The acknowledged send of each place."""
-        placed = ((self.place(send), send) for send in self.ok_sends)
-        return {place: send for place, send in placed if place is not None}
+        found = Places()
+        for number, send in enumerate(self.ok_sends):
+            place = self.place(send)
+            if place is not None:
+                found.put(place, number)
+        return SendsAt(self.ok_sends, found)
 
     @cached_property
     def epochs(self) -> dict[str, tuple[int, int]]:
@@ -194,13 +194,18 @@ class History:
 
     @cached_property
     def first_found(self) -> dict[tuple[int | None, str], tuple[int, int, int]]:
-        """When and where (queue, offset) a message of a topic was seen first."""
+        """When and where (queue, offset) a message of a topic was seen first.
+
+        Of those alone that nobody was told the place of.
+        """
+        told = {send["msg_key"] for send in self.sends if _is_untold(send)}
         found: dict[tuple[int | None, str], tuple[int, int, int]] = {}
-        for row in self.placed:
-            seen = (row["t_recv"], row["queue_id"], row["queue_offset"])
-            of = (row["msg_key"], row["topic"])
-            if None not in seen:
-                found[of] = min(found.get(of, seen), seen)
+        for row in self.placed if told else ():
+            if row["msg_key"] in told:
+                seen = (row["t_recv"], row["queue_id"], row["queue_offset"])
+                of = (row["msg_key"], row["topic"])
+                if None not in seen:
+                    found[of] = min(found.get(of, seen), seen)
         return found
 
     @cached_property
@@ -259,9 +264,13 @@ class History:
         return max((*sent, *(d["t_recv"] for d in self.deliveries)), default=0)
 
     @cached_property
-    def got(self) -> set[tuple[str, int | None]]:
+    def got(self) -> Given:
         """Which group got which message; the auditor's reading counts where nobody else read."""
-        return {(d["grp"], d["msg_key"]) for d in self.own if self._is_for_its_group(d)}
+        found = Given(self.by_key)
+        for row in self.own:
+            if self._is_for_its_group(row):
+                found.add(row["grp"], row["msg_key"])
+        return found
 
     def _is_for_its_group(self, row: Row) -> bool:
         return not row.get("auditor") or (not self._consuming and row["grp"] in self.groups)
@@ -331,6 +340,11 @@ class History:
         }
 
 
+def _is_untold(send: Row) -> bool:
+    """Tell whether a message may lie somewhere, and its sender was not told where."""
+    return send["outcome"] != "ok" or send["queue_id"] is None
+
+
 def _took_effect(fault: Row) -> bool:
     """Tell whether a fault was on at some time, and a witness saw what it did, or nobody can."""
     is_seen = bool((fault.get("witness") or {}).get("effective"))
@@ -362,12 +376,12 @@ def lacking(table: str, rows: Sequence[Row], *columns: str) -> str:
     return ", ".join(names)
 
 
-def is_reset(ack: Mapping[str, Any]) -> bool:
+def is_reset(ack: Row) -> bool:
     """Return whether the offset of a queue was, or may have been, set anew; one that failed not."""
     return bool(ack["kind"] == "reset" and ack["outcome"] != "fail")
 
 
-def is_copy(row: Mapping[str, Any]) -> bool:
+def is_copy(row: Row | Mapping[str, Any]) -> bool:
     """Return whether a delivery came from a retry or dead letter queue: its place is another.
 
     What comes again, and of which nobody says whether from there, may have come from there.

@@ -10,7 +10,8 @@ anomaly at all. Source: spec/proof.md A62.
 from collections.abc import Sequence
 
 from chaos.catalogue.faults import Span, explains
-from chaos.checker.model import History, Result, Row, result, span_of, unchecked
+from chaos.checker.model import History, Result, result, span_of, unchecked
+from chaos.history.columns import Row
 from chaos.history.domains import (
     HARMLESS,
     LOGGED_EARLY_NS,

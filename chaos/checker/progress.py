@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from chaos.checker.model import (
     History,
     Result,
-    Row,
     is_reset,
     lacking,
     result,
@@ -20,6 +19,7 @@ from chaos.checker.model import (
     undecided,
 )
 from chaos.checker.redelivery import is_lead_seen, unsettled
+from chaos.history.columns import Row
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
@@ -41,9 +41,10 @@ def check_batches(history: History) -> Result:
     sends = [s for s in history.ok_sends if s.get("kind") == "batch"]
     if missing := lacking("sends", sends, "seq"):
         return undecided("A12", f"needs {missing} of batches")
+    keys = {send["msg_key"] for send in sends}
     seen: dict[tuple[int, str, int], int] = {}
-    for row in history.placed:
-        if row["msg_key"] is not None and row["queue_offset"] is not None:
+    for row in history.placed if keys else ():
+        if row["msg_key"] in keys and row["queue_offset"] is not None:
             where = (row["msg_key"], row["topic"], row["queue_id"])
             read_at = int(row["queue_offset"])
             seen[where] = min(seen.get(where, read_at), read_at)

@@ -11,7 +11,8 @@ Source: spec/proof.md A39.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from chaos.checker.model import History, Replica, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.model import History, Replica, Result, lacking, result, unchecked, undecided
+from chaos.history.columns import Row
 from chaos.history.segment import EntryRow
 
 Spot = tuple[str, int, int]

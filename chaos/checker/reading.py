@@ -6,16 +6,16 @@ only the first delivery of a place to a group counts: what comes again is for A9
 Source: spec/proof.md A13, A14, A17; 3.0 (prefix maximum).
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
+from chaos.checker.compact import Places
 from chaos.checker.model import (
     History,
-    Place,
     Result,
-    Row,
     is_copy,
     lacking,
     result,
@@ -23,6 +23,7 @@ from chaos.checker.model import (
     undecided,
 )
 from chaos.checker.redelivery import deaths_of
+from chaos.history.columns import Row
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
@@ -43,7 +44,7 @@ def check_backwards(history: History) -> Result:
     stretches = _polls(history, "A13")
     if isinstance(stretches, Result):
         return stretches
-    found = []
+    found: list[Row] = []
     for reader, rows in sorted(stretches.items()):
         highest = -1
         for _, fetch in groupby(rows, key=lambda row: row["t_fetch_inv"]):
@@ -59,17 +60,18 @@ def check_backwards(history: History) -> Result:
 
 def _turned_calls(history: History) -> Iterator[Row]:
     """Yield what stands in a call behind a message of its queue that lies behind it."""
-    calls: dict[tuple[Reader, int, int], list[tuple[int, int]]] = defaultdict(list)
+    calls: dict[tuple[Reader, int, int], array[int]] = {}
     for row in history.placed:
         place = history.place(row)
         told = all(row.get(name) is not None for name in (*POLLED, "op_id", "pos"))
         if place is not None and told and not row.get("auditor") and not row.get("reconsume"):
             topic, epoch, queue_id, offset = place
             reader = (row["grp"], row["consumer"], row["generation"], topic, epoch, queue_id)
-            calls[reader, row["t_fetch_inv"], row["op_id"]].append((row["pos"], offset))
-    for (reader, _, op_id), rows in sorted(calls.items()):
+            call = (reader, row["t_fetch_inv"], row["op_id"])
+            calls.setdefault(call, array("q")).extend((row["pos"], offset))
+    for (reader, _, op_id), given in sorted(calls.items()):
         highest = -1
-        for _, offset in sorted(rows):
+        for _, offset in sorted(zip(given[::2], given[1::2], strict=True)):
             if offset < highest:
                 explain = f"{reader[1]} had {_at(reader, offset)} behind @{highest} in call {op_id}"
                 yield {"place": _at(reader, offset), "explain": explain}
@@ -86,11 +88,10 @@ def check_skips(history: History) -> Result:
     if isinstance(stretches, Result):
         return stretches
     # What groups got of each queue, by offset: where offsets are far apart nothing lies between.
-    got: dict[tuple[object, ...], dict[int, tuple[Reader, Row]]] = defaultdict(dict)
+    got: dict[tuple[object, ...], dict[int, Row]] = defaultdict(dict)
     for reader, rows in stretches.items():
-        for row in rows:
-            got[reader[0], *reader[3:]][row["queue_offset"]] = (reader, row)
-    offsets = {queue: sorted(firsts) for queue, firsts in got.items()}
+        got[reader[0], *reader[3:]].update((row["queue_offset"], row) for row in rows)
+    offsets = {queue: array("q", sorted(firsts)) for queue, firsts in got.items()}
     deaths = deaths_of(history)
     found: dict[tuple[object, ...], Row] = {}
     for reader, rows in sorted(stretches.items()):
@@ -104,12 +105,13 @@ def check_skips(history: History) -> Result:
             since = bisect_right(known, before["queue_offset"])
             for offset in known[since : bisect_left(known, row["queue_offset"])]:
                 where = (*queue, offset)
-                other, first = got[queue][offset]
+                first = got[queue][offset]
+                other = (reader[0], first["consumer"], first["generation"])
                 later = first["t_recv"] > row["t_recv"] + history.clock_tolerance_ns
                 dead = deaths.get(reader[1], ())
                 died = bisect_left(dead, row["t_recv"] - history.clock_tolerance_ns)
                 is_cut = dead[died : died + 1] and dead[died] <= first["t_recv"]
-                if other[:3] != reader[:3] and later and not is_cut:
+                if other != reader[:3] and later and not is_cut:
                     explain = (
                         f"{reader[1]} polled @{row['queue_offset']} and not {_at(reader, offset)}, "
                         f"which {reader[0]} got later from {other[1]}"
@@ -138,29 +140,38 @@ def _polls(history: History, check: str) -> dict[Reader, list[Row]] | Result:
     Or why there are none: the columns that say who polled, and when, are not there. Of a queue
     whose offset was set anew nobody knows where its polls begin.
     """
-    firsts: dict[tuple[str, Place], Row] = {}
-    for row in history.placed:
-        place = history.place(row)
-        if place is not None and not row.get("auditor") and not row.get("reconsume"):
-            known = firsts.setdefault((row["grp"], place), row)
-            if _polled(row) < _polled(known):
-                firsts[row["grp"], place] = row
-    told = [row for (group, _), row in firsts.items() if group in history.modes]
+    firsts = list(_firsts(history))
+    told = [row for row in firsts if row["grp"] in history.modes]
     if missing := lacking("deliveries", told, *POLLED):
         return undecided(check, f"needs {missing} of the groups that run.json names in modes")
-    polled = {
-        who: row for who, row in firsts.items() if not any(row.get(name) is None for name in POLLED)
-    }
+    polled = [row for row in firsts if not any(row.get(name) is None for name in POLLED)]
     if firsts and not polled:
         return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
     found: dict[Reader, list[Row]] = defaultdict(list)
-    for (group, place), row in polled.items():
-        if _queue(row) not in history.reset_queues:
+    for row in polled:
+        place = history.place(row)
+        if place is not None and _queue(row) not in history.reset_queues:
             topic, epoch, queue_id, _ = place
-            found[group, row["consumer"], row["generation"], topic, epoch, queue_id].append(row)
+            reader = (row["grp"], row["consumer"], row["generation"], topic, epoch, queue_id)
+            found[reader].append(row)
     for rows in found.values():
         rows.sort(key=lambda row: (row["t_fetch_inv"], row["queue_offset"]))
     return dict(found)
+
+
+def _firsts(history: History) -> Iterator[Row]:
+    """Yield the first delivery of each place to each group, in the order in which they are told."""
+    at: dict[str, Places] = defaultdict(Places)
+    chosen: list[Row] = []
+    for row in history.placed:
+        place = history.place(row)
+        if place is not None and not row.get("auditor") and not row.get("reconsume"):
+            number = at[row["grp"]].first(place, len(chosen))
+            if number == len(chosen):
+                chosen.append(row)
+            elif _polled(row) < _polled(chosen[number]):
+                chosen[number] = row
+    yield from chosen
 
 
 def check_shards(history: History) -> Result:

@@ -9,7 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from chaos.checker.model import History, Result, Row, result, span_of, unchecked
+from chaos.checker.model import History, Result, result, span_of, unchecked
+from chaos.history.columns import Row
 
 HORIZON_NS = 60_000_000_000
 """So long after a heal service is looked for where the contract has no bound."""

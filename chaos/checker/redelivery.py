@@ -22,18 +22,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.catalogue.faults import ends_process, unsettles
+from chaos.checker.compact import Given
 from chaos.checker.model import (
     INVALID,
     UNKNOWN,
     VALID,
     History,
     Result,
-    Row,
     is_copy,
     is_reset,
     result,
     span_of,
 )
+from chaos.history.columns import Row
 from chaos.history.domains import QUEUES_MAX
 
 MEMBERS_NS = 6_000_000_000
@@ -107,9 +108,15 @@ def _pairs(history: History) -> Iterator[tuple[Row, Row]]:
     With the last one from the same place, if there is any: another copy in the log, or a retry,
     explains the first delivery from it, and no more.
     """
+    given = Given(history.by_key)
+    repeated = {
+        (row["grp"], row["msg_key"])
+        for row in history.to_groups
+        if row["msg_key"] is not None and not given.add(row["grp"], row["msg_key"])
+    }
     deliveries: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in history.to_groups:
-        if row["msg_key"] is not None:
+    for row in history.to_groups if repeated else ():
+        if (row["grp"], row["msg_key"]) in repeated:
             deliveries[row["grp"], row["msg_key"]].append(row)
     for rows in deliveries.values():
         rows.sort(key=_in_turn)

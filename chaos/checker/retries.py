@@ -13,7 +13,6 @@ from typing import Any
 from chaos.checker.model import (
     History,
     Result,
-    Row,
     lacking,
     result,
     result_of_drained,
@@ -21,6 +20,7 @@ from chaos.checker.model import (
     undecided,
 )
 from chaos.checker.redelivery import BROKER_NS, unsettled
+from chaos.history.columns import Row
 from chaos.history.domains import ANSWERED_NS, COPY, EARLY_NS, LETTERS_MORE, PLACE, RECEPTION
 
 Refused = tuple[str, int]
@@ -53,7 +53,7 @@ def check_ladder(history: History) -> Result:
     for row in again:
         copy = _named(row, COPY)
         firsts[copy] = min(firsts.get(copy, row["reconsume"]), row["reconsume"])
-    found = []
+    found: list[Row] = []
     for row in again:
         times = over.get((row["grp"], row["msg_key"]), [])
         given = _given_at(row, received[_named(row, RECEPTION)])
@@ -173,15 +173,16 @@ def check_missing_letters(history: History) -> Result:
     if isinstance(known, Result):
         return known
     letters, last = known
-    given: dict[Refused, int] = defaultdict(lambda: -1)
-    for row in history.to_groups:
-        who = (row["grp"], row["msg_key"])
-        given[who] = max(given[who], came_at(row))
     refused: dict[Refused, int] = {}
     for ack in _nacks(history):
         if last[ack["grp"], ack["msg_key"]]:
             who = (ack["grp"], ack["msg_key"])
             refused[who] = max(refused.get(who, 0), ack["t_inv"] or 0)
+    given: dict[Refused, int] = defaultdict(lambda: -1)
+    for row in history.to_groups if refused else ():
+        who = (row["grp"], row["msg_key"])
+        if who in refused:
+            given[who] = max(given[who], came_at(row))
     found = [
         (who[0], _told(who, "was refused by {} for the last time and is no dead letter"))
         for who, t in sorted(refused.items())

@@ -10,7 +10,9 @@ Source: spec/proof.md A11, 1 (an unknown attempt makes the operation unknown).
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from chaos.checker.model import History, Place, Result, Row, is_copy, result
+from chaos.checker.compact import Place
+from chaos.checker.model import History, Result, is_copy, result
+from chaos.history.columns import Row
 
 WAITS = ("delay", "txn")
 """Kinds of messages that are acknowledged before they lie in their queue."""
@@ -61,25 +63,35 @@ def check_order(history: History) -> Result:
     was delivered from. Per queue a sweep over time: the highest offset acknowledged so far is a
     lower bound for what begins now.
     """
-    points: dict[tuple[object, ...], list[tuple[int, int, int, Row]]] = defaultdict(list)
-    for number, send in enumerate(history.ok_sends):
+    queues: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for send in history.ok_sends:
         place = history.place(send)
         if place is not None and send["t_cmp"] is not None:
-            # At one instant nothing is known to be earlier: beginnings go first.
-            points[place[:3]].append((send["t_inv"], 0, number, send))
-            points[place[:3]].append((send["t_cmp"], 1, number, send))
-    for number, (place, send) in enumerate(_found_unknown(history), len(history.ok_sends)):
-        points[place[:3]].append((send["t_inv"], 0, number, send))
+            queues[place[:3]].append(send)
+    unknown: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for place, send in _found_unknown(history):
+        unknown[place[:3]].append(send)
     found = []
-    for rows in points.values():
+    for queue in {**queues, **unknown}:
         highest: Row | None = None
-        for _, ended, _, send in sorted(rows, key=lambda point: point[:3]):
+        for _, ended, _, send in _points(queues.get(queue, ()), unknown.get(queue, ())):
             if ended:
                 if highest is None or send["queue_offset"] > highest["queue_offset"]:
                     highest = send
             elif highest is not None and send["queue_offset"] <= highest["queue_offset"]:
                 found.append(_overtaken(send, highest))
     return result("A11", found, f"{len(found)} sends lie before what was acknowledged earlier")
+
+
+def _points(sends: Sequence[Row], unknown: Sequence[Row]) -> list[tuple[int, int, int, Row]]:
+    """Return when the sends to a queue began and ended, in order; of unknown ones, the begin.
+
+    At one instant nothing is known to be earlier: beginnings go first.
+    """
+    points = [(send["t_inv"], 0, number, send) for number, send in enumerate(sends)]
+    points += [(send["t_cmp"], 1, number, send) for number, send in enumerate(sends)]
+    points += [(send["t_inv"], 0, number, send) for number, send in enumerate(unknown, len(sends))]
+    return sorted(points, key=lambda point: point[:3])
 
 
 def _found_unknown(history: History) -> Iterator[tuple[Place, Row]]:

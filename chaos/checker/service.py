@@ -6,18 +6,18 @@ no fault ended. Source: spec/proof.md A27, 3.0 (tag filter), 4.1 (probe).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from chaos.checker.model import (
     VALID,
     History,
     Result,
-    Row,
     result,
     result_of_drained,
     undecided,
 )
 from chaos.checker.retries import came_at, unnamed_refusals
+from chaos.history.columns import Row
 
 
 def check_refused(history: History) -> Result:
@@ -29,11 +29,6 @@ def check_refused(history: History) -> Result:
     nacks = [ack for ack in history.acks if ack["kind"] == "nack"]
     if missing := unnamed_refusals(history):
         return undecided("A27", missing)
-    last: dict[tuple[str, int | None], int] = defaultdict(lambda: -1)
-    accepted = _accepted(history, nacks)
-    for row in history.to_groups:
-        who = (row["grp"], row["msg_key"])
-        last[who] = max(last[who], came_at(row))
     refusals: dict[tuple[str, int], int] = {}
     letters = {(row["grp"], row["msg_key"]) for row in history.own if row.get("is_dlq")}
     for ack in nacks:
@@ -43,6 +38,12 @@ def check_refused(history: History) -> Result:
             if who in letters or (most is not None and (times is None or times >= most)):
                 continue  # it becomes a dead letter, or is one: A28, A57
             refusals[who] = max(refusals.get(who, 0), ack["t_inv"])
+    last: dict[tuple[str, int | None], int] = defaultdict(lambda: -1)
+    for row in history.to_groups if refusals else ():
+        who = (row["grp"], row["msg_key"])
+        if who in refusals:
+            last[who] = max(last[who], came_at(row))
+    accepted = _accepted(history, nacks, refusals)
     found = [
         (group, _never_again(group, key))
         for (group, key), t in sorted(refusals.items())
@@ -53,10 +54,13 @@ def check_refused(history: History) -> Result:
     return result_of_drained(history, "A27", found, summary, "did not come again")
 
 
-def _accepted(history: History, nacks: Iterable[Row]) -> Counter[tuple[str, int]]:
-    """Return by group and message how many calls of listeners ended without a refusal of it."""
-    ended = [row for row in history.to_groups if row.get("t_proc_end") is not None]
-    found = Counter((row["grp"], row["msg_key"]) for row in ended)
+def _accepted(
+    history: History, nacks: Iterable[Row], refused: Collection[tuple[str, int]]
+) -> Counter[tuple[str, int]]:
+    """Return by refused message how many calls of its group ended without a refusal of it."""
+    ended = (row for row in history.to_groups if row.get("t_proc_end") is not None)
+    of = ((row["grp"], row["msg_key"]) for row in ended)
+    found = Counter(who for who in of if who in refused)
     found.subtract((ack["grp"], ack["msg_key"]) for ack in nacks)
     return found
 

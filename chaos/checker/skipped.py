@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from chaos.checker.model import History, Row, is_reset
+from chaos.checker.model import History, is_reset
+from chaos.history.columns import Row
 
 Queue = tuple[str, str | None, int | None]
 """Group, topic, queue."""

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from chaos.catalogue.contracts import SETTLED_NS
+from chaos.checker.compact import Place
 from chaos.checker.messages import sort_absent, where_found
-from chaos.checker.model import History, Place, Result, Row
+from chaos.checker.model import History, Result
 from chaos.checker.sends import WAITS
 from chaos.checker.transactions import decisions, missed_commits
+from chaos.history.columns import Row
 
 NEVER: Final = 1 << 62
 Span = tuple[int, int]

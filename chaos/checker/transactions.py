@@ -6,13 +6,12 @@ Source: spec/proof.md A53 to A55.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from chaos.checker.messages import lies_before, where_found
 from chaos.checker.model import (
     History,
     Result,
-    Row,
     lacking,
     result,
     result_of_drained,
@@ -20,6 +19,7 @@ from chaos.checker.model import (
     undecided,
 )
 from chaos.checker.skipped import OWED, Skips
+from chaos.history.columns import Row
 
 Said = dict[int, dict[str, list[Row]]]
 """Of each transaction's message its commits and its rollbacks."""
@@ -33,7 +33,7 @@ def check_rolled_back(history: History) -> Result:
     said = decisions(history, "A53")
     if isinstance(said, Result):
         return said
-    seen = _first_seen(history)
+    seen = _first_seen(history, said)
     found = [
         {"msg_key": key, "explain": f"message {key} was rolled back, and delivered"}
         for key, words in sorted(said.items())
@@ -50,9 +50,9 @@ def check_undecided(history: History) -> Result:
     said = decisions(history, "A54")
     if isinstance(said, Result):
         return said
-    seen = _first_seen(history)
     found = []
     silent = {s["msg_key"] for s in history.sends if s.get("kind") == "txn"} - said.keys()
+    seen = _first_seen(history, said.keys() | silent)
     nothing: dict[str, list[Row]] = {"commit": [], "rollback": []}
     for key, words in sorted((said | dict.fromkeys(silent, nothing)).items()):
         begun = [row["t_inv"] for row in words["commit"]]
@@ -122,10 +122,10 @@ def decisions(history: History, check: str) -> Said | Result:
     return dict(found)
 
 
-def _first_seen(history: History) -> dict[int, int]:
-    """Return when each message was seen first, by a group or by the auditor."""
+def _first_seen(history: History, keys: Collection[int]) -> dict[int, int]:
+    """Return when each of these messages was seen first, by a group or by the auditor."""
     found: dict[int, int] = {}
-    for row in history.own:
-        if row["msg_key"] is not None:
+    for row in history.own if keys else ():
+        if row["msg_key"] in keys:
             found[row["msg_key"]] = min(found.get(row["msg_key"], row["t_recv"]), row["t_recv"])
     return found

@@ -12,17 +12,18 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from chaos.catalogue.checks import CHECKS
+from chaos.checker.compact import Firsts
 from chaos.checker.messages import drains_of, where_found
 from chaos.checker.model import (
     VALID,
     History,
     Result,
-    Row,
     lacking,
     result,
     unchecked,
     undecided,
 )
+from chaos.history.columns import Row
 
 Queue = tuple[str, str, int]
 """Group, topic, queue."""
@@ -61,11 +62,9 @@ def check_passed(history: History) -> Result:
 
 def _late(history: History, passes: "dict[Queue, _Passes]") -> Iterator[tuple[Queue, Row]]:
     """Yield what came to its group for the first time when a commit had passed it."""
-    first: dict[tuple[str, int], int] = {}
+    first = Firsts(history.by_key)
     for row in history.to_groups:
-        if row["msg_key"] is not None:
-            who = (row["grp"], row["msg_key"])
-            first[who] = min(first.get(who, row["t_recv"]), row["t_recv"])
+        first.put(row["grp"], row["msg_key"], row["t_recv"])
     waited = {(s["msg_key"], s["topic"]): s for s in history.ok_sends if _has_no_place(s)}
     for row in _taken(history):
         queue = (row["grp"], row["topic"], row["queue_id"])
@@ -76,7 +75,7 @@ def _late(history: History, passes: "dict[Queue, _Passes]") -> Iterator[tuple[Qu
         if queue not in passes or send is None:
             continue
         at = passes[queue].passed(row["queue_offset"])
-        if at is not None and first[row["grp"], row["msg_key"]] > at and send["kind"] != "txn":
+        if at is not None and first.of(row["grp"], row["msg_key"]) > at and send["kind"] != "txn":
             yield queue, send
 
 

@@ -8,7 +8,8 @@ since changes of the leader are not there, which excuse them. Knows EDN values, 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from chaos.checker.model import History, Row
+from chaos.checker.model import History
+from chaos.history.columns import Row
 
 FAULT, STATEMENT = "fault", "statement"
 SAID: Final = ("commit", "ack", "reset")

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.checker.clocks import widen
+from chaos.checker.clocks import widened
 from chaos.checker.messages import refused, silent_groups
-from chaos.checker.model import History, Row, is_copy
+from chaos.checker.model import History, is_copy
 from chaos.checker.sends import WAITS
 from chaos.exchange.besides import CONTRACT, operations_besides
 from chaos.exchange.edn import Keyword, write_form
 from chaos.exchange.jepsen import CLOCKS, COVERAGE, MODES, PROBLEMS, PROMISED, QUEUES, TAGS
+from chaos.history.columns import Row
 
 FORMATS: Final = ("jepsen-edn", "elle")
 _TYPE, _F, _VALUE, _PROCESS, _TIME, _INDEX = map(
@@ -108,9 +109,7 @@ def _as_recorded(history: History) -> History:
         return history
     tables: dict[str, Any] = {}
     for name in _TIMED:
-        rows = [dict(row) for row in getattr(history, name)]
-        widen(name, rows, -tolerance_ns)
-        tables[name] = rows
+        tables[name] = widened(name, list(getattr(history, name)), -tolerance_ns)
     return replace(history, **tables)
 
 
