@@ -156,6 +156,7 @@ def _declared(found: pa.Table, name: str, complaints: list[str]) -> dict[str, pa
         if not (found.num_rows and pa.types.is_null(given.type))
     }
     data: dict[str, pa.ChunkedArray] = {}
+    times: dict[str, pa.ChunkedArray] = {}
     for column in TABLES[name]:
         number = present.get(column.name)
         if number is None:
@@ -169,8 +170,9 @@ def _declared(found: pa.Table, name: str, complaints: list[str]) -> dict[str, pa
         values = _cast(found.column(number), column, complaints)
         if len(complaints) == known:
             complaints += complaints_of(name, column, values)
-            data[column.name] = values
-    complaints += order_complaints(name, data)
+            times[column.name] = values
+        data[column.name] = values
+    complaints += order_complaints(name, times)
     if complaints:
         return {}
     empty = {

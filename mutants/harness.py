@@ -393,8 +393,15 @@ HARNESS: Final = (
         name="cut-logs-hold-anything",
         breaks="Where logs have lost their beginning nobody asks what they lack behind it.",
         source="An outsider's history: foreign logs begin at index 1.",
-        plant=patch(
-            "chaos.checker.logs:_under_replicated", ("index < begins[group]", "begins[group] > 0")
+        plant=patches(
+            patch(
+                "chaos.checker.logs:_Holders.__init__",
+                ("CUT if row.entry_index < begin else", "CUT if begin > 0 else"),
+            ),
+            patch(
+                "chaos.checker.logs:_Holders.of",
+                ("index < self._begins[group]", "self._begins[group] > 0"),
+            ),
         ),
     ),
     Mutant(
