@@ -24,7 +24,14 @@ from chaos.record import read_recording
 from chaos.scenario import STILL_S, Scenario, planned_faults
 from chaos.stillness import Stillness
 from chaos.workload.audit import GROUP as AUDITOR
-from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
+from chaos.workload.audit import (
+    QueueEnds,
+    audit_queue,
+    auditor,
+    drain_rows,
+    in_turns,
+    queue_ends,
+)
 from ledgermq.client import (
     ClientConfig,
     MessageFinder,
@@ -155,15 +162,19 @@ class Closing:
         parts.phase("audit", f"reading {len(self._ends)} queues from their beginning")
         try:
             async with auditor(parts.cluster.name_server_addrs()) as reader:
-                for queue in sorted(self._ends):
-                    final, empty = await audit_queue(reader, queue, parts.recorder, parts.clock)
-                    self._begins[queue.topic, queue.queue_id] = final.min_off
-                    for row in self._drain_rows(queue, final, empty):
-                        parts.recorder.write("drain", row)
+                await in_turns(sorted(self._ends), partial(self._audit_queue, reader))
                 for group in parts.plan.reconsume_max:
                     await self._read_letters(reader, group)
         except RemotingError as error:
             parts.problem(f"the audit failed: {type(error).__name__}: {error}")
+
+    async def _audit_queue(self, reader: PullConsumer, queue: MessageQueue) -> None:
+        """Read one queue, and record its drain facts. Errors: ``RemotingError``."""
+        recorder = self._parts.recorder
+        final, empty = await audit_queue(reader, queue, recorder, self._parts.clock)
+        self._begins[queue.topic, queue.queue_id] = final.min_off
+        for row in self._drain_rows(queue, final, empty):
+            recorder.write("drain", row)
 
     async def _read_letters(self, reader: PullConsumer, group: str) -> None:
         """Read what a group refused for the last time; a group that did not has no such topic."""
@@ -171,9 +182,12 @@ class Closing:
             queues = await reader.fetch_subscribe_queues(DLQ_PREFIX + group)
         except NoRoute:
             return
-        for queue in queues:
+
+        async def read(queue: MessageQueue) -> None:
             recorder, clock = self._parts.recorder, self._parts.clock
             await audit_queue(reader, queue, recorder, clock, letters_of=group)
+
+        await in_turns(queues, read)
 
     def _drain_rows(
         self, queue: MessageQueue, final: QueueEnds, empty: int

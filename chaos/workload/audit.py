@@ -5,7 +5,8 @@ the group never got was lost in delivery, not in storage. Source: spec/proof.md 
 DRAINED).
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from chaos.record import Recorder
@@ -19,6 +20,8 @@ EMPTY_POLLS = 2
 PULL_COUNT = 256
 BLOCK_MS = 200
 _MARGIN_POLLS = 1_000
+TOGETHER = 4
+"""So many queues are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,27 @@ def auditor(namesrv_addrs: tuple[str, ...]) -> PullConsumer:
     """Return a consumer of a group of its own; it takes part in no rebalance."""
     config = ClientConfig(namesrv_addrs=namesrv_addrs, group=GROUP, instance_name=GROUP)
     return PullConsumer(config)
+
+
+async def in_turns(
+    queues: Iterable[MessageQueue], read: Callable[[MessageQueue], Awaitable[None]]
+) -> None:
+    """Read queues, `TOGETHER` of them at a time: at its end each waits for what does not come.
+
+    Errors: that of the first that fails; the others are given up.
+    """
+    left = iter(queues)
+
+    async def read_some() -> None:
+        for queue in left:
+            await read(queue)
+
+    try:
+        async with asyncio.TaskGroup() as readers:
+            for _ in range(TOGETHER):
+                readers.create_task(read_some())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
 
 
 async def audit_queue(
