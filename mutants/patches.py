@@ -32,6 +32,7 @@ from mutants.filters import FILTERS
 from mutants.fitful import FITFUL
 from mutants.further import FURTHER
 from mutants.groups import GROUPS
+from mutants.guarded import GUARDED
 from mutants.harness import HARNESS
 from mutants.hints import HINTS
 from mutants.hostile import HOSTILE
@@ -214,6 +215,7 @@ _SIMULATED: Final = (
     *FITFUL,
     *SKILLED,
     *PRESSED,
+    *GUARDED,
     *OTHERWISE,
     *TICKS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),

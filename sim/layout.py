@@ -42,6 +42,8 @@ FITFUL_HOST: Final = "f0"
 """The machine of clients that come and go, and change their minds."""
 SKILLED_HOST: Final = "k0"
 """The machine of clients that know what a broker can do."""
+GUARDED_HOST: Final = "q0"
+"""The machine of who asks brokers with access control, and is not trusted."""
 HEARTBEAT_MS: Final = 30_000
 """As clients are set by default."""
 SEND_TIMEOUT_MS: Final = 1_500
@@ -73,6 +75,7 @@ class Layout:
         self.everyday = () if workload.everyday is None else (EVERYDAY_HOST,)
         self.fitful = () if workload.fitful is None else (FITFUL_HOST,)
         self.skilled = () if workload.skilled is None else (SKILLED_HOST,)
+        self.guarded = () if workload.guarded is None else (GUARDED_HOST,)
         self.members = {
             prefix: tuple(f"{prefix}{i}" for i in range(workload.members(prefix)))
             for prefix in MEMBERS
@@ -109,7 +112,7 @@ class Layout:
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
             self.late, self.alone, *self.members.values(), self.tools,
-            self.everyday, self.fitful, self.skilled,
+            self.everyday, self.fitful, self.skilled, self.guarded,
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:

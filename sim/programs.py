@@ -15,6 +15,8 @@ from sim.everyday.life import Life
 from sim.faults.plan import MEMBERS
 from sim.fitful.app import Around, FitfulApp
 from sim.further import FurtherApp, Task
+from sim.guarded.app import GuardedApp
+from sim.guarded.file import accounts_of
 from sim.kinds import Odd
 from sim.layout import GROUP
 from sim.members import BroadcastApp, MemberApp, OrderlyApp, RetryApp
@@ -93,7 +95,14 @@ class World(Protocol):
 async def run_client(world: World, name: str) -> None:
     """Be the program of a host, for ever."""
     layout = world.layout
-    if name in layout.odd:
+    habits = (
+        (layout.everyday, _run_everyday), (layout.fitful, _run_fitful),
+        (layout.skilled, _run_skilled), (layout.guarded, _run_guarded),
+    )  # fmt: skip
+    run_habits = next((run for names, run in habits if name in names), None)
+    if run_habits is not None:
+        await run_habits(world, name)
+    elif name in layout.odd:
         await _run_odd(world, name)
     elif name in layout.members["t"]:
         await _run_payer(world, name)
@@ -101,12 +110,6 @@ async def run_client(world: World, name: str) -> None:
         await _run_further(world, name)
     elif name in layout.tools:
         await _run_tools(world, name)
-    elif name in layout.everyday:
-        await _run_everyday(world, name)
-    elif name in layout.fitful:
-        await _run_fitful(world, name)
-    elif name in layout.skilled:
-        await _run_skilled(world, name)
     elif name in layout.all_members:
         world.apps[name] = member = _member(world, name)
         await member.run()
@@ -277,6 +280,15 @@ async def _run_skilled(world: World, name: str) -> None:
     assert settings is not None
     times = Times(plan.options.safety_ms, _delays_ms(world), lease_ms(plan))
     app = SkilledApp(name, _life(world, name), settings, times, partial(scale_member, plan))
+    world.apps[name] = app
+    await app.run()
+
+
+async def _run_guarded(world: World, name: str) -> None:
+    settings, until_ms = world.plan.workload.guarded, world.plan.options.safety_ms
+    assert settings is not None
+    accounts = accounts_of(world.plan)
+    app = GuardedApp(name, _life(world, name), settings, until_ms, accounts)
     world.apps[name] = app
     await app.run()
 

@@ -34,6 +34,7 @@ SPARE_MS: Final = 500
 KINDS: Final = (
     "delayed", "retrying", "orderly", "broadcast", "transactional", "further", "strain", "edges",
     "small", "seldom", "unwilling", "worn", "everyday", "fitful", "skilled", "pressed",
+    "guarded",
 )  # fmt: skip
 """What a workload has or has not."""
 

@@ -23,6 +23,7 @@ from sim import edging
 from sim.alone_log import AloneLog
 from sim.context import CURRENT, Process
 from sim.dropping import Dropping
+from sim.guarded.file import access_file_of
 from sim.health import NS_PER_MS, Health
 from sim.judges import Judges
 from sim.known import GroupKnown
@@ -328,6 +329,7 @@ class World(Machines):
         layout = self.layout
         others = (*layout.alone, *layout.clients, *layout.odd, *layout.late, *layout.all_members)
         others += layout.tools + layout.everyday + layout.fitful + layout.skilled
+        others += layout.guarded
         for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
         plan_crashes(self)
@@ -355,6 +357,7 @@ class World(Machines):
             clock=host.clock,
             rng=host.rng.split(f"life{host.incarnation}"),
             tasks=Supervisor(),
+            access_file=access_file_of(layout, name, self.disk(name)),
         )
         self.controllers[name] = controller
         if not is_alone:

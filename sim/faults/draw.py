@@ -17,6 +17,7 @@ from sim.faults.corners import CORNERS, with_corners
 from sim.faults.edges import BUSY_OVER, EDGES, draw_edges
 from sim.faults.far import FAR_CLIENTS, draw_far_clients
 from sim.faults.further import FURTHER, draw_further
+from sim.faults.guarded import GUARDED, draw_guarded
 from sim.faults.habits import with_habits
 from sim.faults.moments import (
     ASKED_AGAIN,
@@ -145,6 +146,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         workload = _with_worn(rng.split(WORN), workload, is_behind=Package.BEHIND in on)
         events = _with_more(rng, workload, events, options, on=on)
         options, workload, events = with_habits(rng, options, workload, events)
+        guarded = draw_guarded(rng.split(GUARDED), has_odd=bool(workload.odd))
+        workload = structs.replace(workload, guarded=guarded)
         far = draw_far_clients(rng.split(FAR_CLIENTS), workload, options.safety_ms)
         if _takes_long(options, workload) or _waits_for_a_clock(workload, events):
             options = structs.replace(options, liveness_ms=SLOW_LIVENESS_MS)

@@ -17,6 +17,7 @@ from sim.faults.edges import Edges
 from sim.faults.everyday import Everyday
 from sim.faults.fitful import Fitful
 from sim.faults.further import Further
+from sim.faults.guarded import Guarded
 from sim.faults.press import Pressed
 from sim.faults.seldom import Seldom
 from sim.faults.skilled import Skilled
@@ -358,6 +359,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fitful: Fitful | None = None
     skilled: Skilled | None = None
     pressed: Pressed | None = None
+    guarded: Guarded | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()
