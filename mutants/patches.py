@@ -19,6 +19,7 @@ from mutants.consumption import CONSUMPTION
 from mutants.controller import CONTROLLER
 from mutants.corners import CORNERS
 from mutants.counted import COUNTED
+from mutants.cuts import CUTS, REFUSED_AND_HELD
 from mutants.delays import DELAYS
 from mutants.dimensions import DIMENSIONS
 from mutants.door import DOOR
@@ -154,6 +155,7 @@ _BY_TESTS: Final = (
     *MISSED,
     *MOMENTS,
     *NAMESRV,
+    *REFUSED_AND_HELD,
     *NOTHING_COMES,
     *OF_ONE_ALONE,
     *OTHERWISE_COPIED,
@@ -216,6 +218,7 @@ _SIMULATED: Final = (
     *SKILLED,
     *PRESSED,
     *GUARDED,
+    *CUTS,
     *OTHERWISE,
     *TICKS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),

@@ -24,6 +24,7 @@ from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.brokers import Brokers
 from sim.oracles.compared import Compared
+from sim.oracles.cutting import Cutting, QueueSums
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.following import LOOK_TICKS, Following
@@ -149,6 +150,8 @@ class Watch:
             self.reading,
             self.noting,
             Trimming(self.findings, self.replicas),
+            Cutting(self.findings),
+            QueueSums(),
             self.steps,
         )
 

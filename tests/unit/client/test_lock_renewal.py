@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 from ledgermq.client.message import MessageQueue
-from ledgermq.client.queue_locks import LOOK_MS, VALID_MS, QueueLocks
+from ledgermq.client.queue_locks import LOOK_MS, RENEW_MS, VALID_MS, QueueLocks
 from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from sim.loop import SimLoop
@@ -13,10 +13,10 @@ QUEUES = [MessageQueue("t", name, 0) for name in ("a", "b")]
 TWO = [MessageQueue("t", "a", number) for number in (0, 1)]
 
 
-async def held_after(ms, hangs_ms=0):
+async def held_after(ms, hangs_ms=0, refuses_from_ms=None):
     """Lock queues and let time pass; return which are held still, and which were lost.
 
-    Renewals at the first broker take ``hangs_ms``.
+    Renewals at the first broker take ``hangs_ms``; it refuses what is asked from some time on.
     """
 
     async def call(_queue, ask):
@@ -25,6 +25,8 @@ async def held_after(ms, hangs_ms=0):
     async def lock(_addr, _client_id, queues):
         is_renewal = queues[0] == QUEUES[0] and locks.holds(queues[0])
         await asyncio.sleep(hangs_ms / 1_000 if is_renewal else 0)
+        if is_renewal and refuses_from_ms is not None and loop.time() * 1_000 >= refuses_from_ms:
+            return frozenset()
         return frozenset(queues)
 
     loop = asyncio.get_running_loop()
@@ -55,6 +57,15 @@ def test_a_broker_that_hangs_keeps_no_lock_of_another_from_being_renewed():
     assert found == (QUEUES[1:], QUEUES[:1])
     with planted(BY_TESTS["renewals-wait-for-the-slowest"]):
         assert SimLoop().run_until_complete(held_after(long_ms, hangs_ms=31_000)) == ([], QUEUES)
+
+
+def test_a_lock_whose_renewal_is_refused_is_lost_at_once():
+    soon_ms = RENEW_MS + 2 * LOOK_MS  # sooner than what was granted runs out
+    found = SimLoop().run_until_complete(held_after(soon_ms, refuses_from_ms=0))
+    assert found == (QUEUES[1:], QUEUES[:1])
+    with planted(BY_TESTS["refused-lock-is-held"]):
+        found = SimLoop().run_until_complete(held_after(soon_ms, refuses_from_ms=0))
+        assert found == (QUEUES, [])
 
 
 def test_a_lock_that_ran_out_before_its_renewal_was_granted_is_lost_for_good():

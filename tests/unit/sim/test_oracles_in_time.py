@@ -1,5 +1,6 @@
 """Slaves report in time, members renew their locks, and no plan but some has short leases."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from sim.faults.seldom import LEASE_MS, draw_seldom
 from sim.oracles import shares
 from sim.oracles.base import Findings, Violation
 from sim.oracles.renewing import NAME as RAN_OUT
-from sim.oracles.renewing import RUN_OUT, SLOWEST, Renewing
+from sim.oracles.renewing import REFUSED, RUN_OUT, SLOWEST, Renewing
 from sim.oracles.reporting import NAME as LATE
 from sim.oracles.reporting import SETTLING, SLACK_MS, Reporting
 from sim.rng import SplitRng
@@ -83,9 +84,14 @@ class Member:
     """A member in order whose lock is lost."""
 
     def __init__(self, calm_since_ms, *, renew_ms=1_500):
-        self.findings, self.lost = Findings(), []
+        self.findings, self.lost, self.refused = Findings(), [], []
         locks = SimpleNamespace(
-            valid_ms=3_000, renew_ms=renew_ms, _lose=lambda *lost: self.lost.append(lost)
+            valid_ms=3_000,
+            renew_ms=renew_ms,
+            _lose=lambda *lost: self.lost.append(lost),
+            _ask=self.ask,
+            _renew=self.renew,
+            _until_ms={},
         )
         host = SimpleNamespace(locks=locks)
         push = SimpleNamespace(assignment=SimpleNamespace(_host=host))
@@ -94,10 +100,35 @@ class Member:
         Renewing(self.findings, lambda: now_ns, lambda: since_ns).follow(push)
         self.locks = locks
 
+    async def ask(self, _queues):
+        return self.refused
+
+    async def renew(self, _name):
+        await self.locks._ask([QUEUE])
+
     def lose(self, why):
         self.locks._lose(QUEUE, why)
         assert self.lost == [(QUEUE, why)]
         return None if self.findings.first is None else self.findings.first.oracle
+
+
+@pytest.mark.parametrize(("is_held", "found"), [(True, REFUSED), (False, None)])
+def test_a_queue_whose_renewal_is_refused_is_held_no_more(is_held, found):
+    member = Member(None, renew_ms=2_000)
+    member.locks._until_ms = {QUEUE: 1} if is_held else {}
+    member.refused = [QUEUE]
+    asyncio.run(member.locks._renew("b0"))
+    assert (member.findings.first and member.findings.first.oracle) == found
+
+
+def test_what_is_refused_as_it_is_taken_is_not_judged():
+    member = Member(None)
+    member.locks._until_ms = {QUEUE: 1}
+    member.refused = [QUEUE]
+    asyncio.run(member.locks._ask([QUEUE]))
+    member.refused = []
+    asyncio.run(member.locks._renew("b0"))
+    assert member.findings.first is None
 
 
 def test_a_lock_that_runs_out_with_nothing_in_the_way_is_found():
