@@ -107,4 +107,60 @@ MISSED: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="failed-write-counts",
+        breaks="Offsets of a broadcasting member whose write failed count as written.",
+        source="docs/client.md: a member that could not write tries again.",
+        plant=patch(
+            "ledgermq.client.local_offsets:LocalOffsets.flush",
+            (
+                "        self._under_way.add_done_callback(self._on_written)\n"
+                "        await self._wait_for_write()\n",
+                "        self._under_way.add_done_callback(self._on_written)\n"
+                "        await self._wait_for_write()\n"
+                "        self._has_changed = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="topic-that-may-come-is-there",
+        breaks="A send goes on behind a topic of which nobody knows whether it was made.",
+        source="docs/adr/0005: an outcome that is unknown is told as such.",
+        plant=patch(
+            "broker.sends.creation:Creator._create_parked",
+            (
+                "None if status is PutStatus.OK else",
+                "None if status.is_stored or status.outcome_unknown else",
+            ),
+        ),
+    ),
+    Mutant(
+        name="longest-log-of-any-epoch",
+        breaks="Of the replicas that live, who has the longest log comes before a later epoch.",
+        source="docs/adr/0020; ReplicasInfoManager of RocketMQ 5 compares epochs first.",
+        plant=patch(
+            "namesrv.controller.liveness:Liveness.alive",
+            (
+                "(-heard.epoch, -heard.max_offset, one)",
+                "(-heard.max_offset, -heard.epoch, one)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="covered-in-part",
+        breaks="A segment goes of which only the beginning is covered by what is on disk.",
+        source="docs/operations.md (retention); spec/disk.md 5.8.",
+        plant=patch(
+            "broker.retention_policy:expired_before",
+            ("segment.end > covered", "segment.start > covered"),
+        ),
+    ),
+    Mutant(
+        name="checkpoint-of-before-a-cut",
+        breaks="A checkpoint that was made before a cut is written behind it.",
+        source="docs/raft.md (recovery): what counts as synced must be there at the next start.",
+        plant=patch(
+            "dledger.storage.state_files:CheckpointFile.lower", ("        self.cuts += 1\n", "")
+        ),
+    ),
 )
