@@ -17,8 +17,10 @@ from zlib import crc32
 from chaos.catalogue.checks import (
     BARE,
     EMPTY,
+    LEFT_OUT,
     MISSING,
     ODD,
+    PARTIAL,
     REFUSED,
     REPLICAS,
     RUN_JSON,
@@ -122,6 +124,8 @@ def _look_at_about(run: Path, problems: list[str], unusable: dict[str, str]) -> 
     unusable |= {name: ODD for name in map(_first_word, odd) if name in MEMBERS}
     odd += unknown_bounds(about.get("contract"))
     problems += [f"{run / 'run.json'}: {line}" for line in odd]
+    lacking = about.get(LEFT_OUT)
+    unusable |= {str(name): PARTIAL for name in lacking} if isinstance(lacking, list) else {}
     told = about.get("problems")
     problems += [str(line) for line in told] if isinstance(told, list) else []
     return about
@@ -346,7 +350,8 @@ def index_of(told: str | float) -> int:
         index = int(told)
     except OverflowError as error:
         raise ValueError(f"{told!r} is no index") from error
-    if isinstance(told, bool) or abs(index) >= NUMBERS_MAX:
+    is_cut = isinstance(told, float) and told != index
+    if isinstance(told, bool) or is_cut or abs(index) >= NUMBERS_MAX:
         raise ValueError(f"{told!r} is no index")
     return index
 

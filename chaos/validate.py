@@ -75,6 +75,7 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             ("nodes", list | dict | int, "a list of the nodes' names"),
             ("problems", list, "a list of lines"),
             ("tables", list, "a list of the names of tables"),
+            ("left_out", list, "a list of the names of tables"),
             ("coverage", dict, "the least number of effective faults by kind"),
             ("contract", dict, "an object"),
             ("quorum", int | dict, "a number of nodes, or such numbers by group"),

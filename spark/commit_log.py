@@ -47,7 +47,7 @@ def find_replicas(run: Path) -> list[Replica]:
         raise BrokenHistoryError(f"{root}: {len(nodes)} nodes, more than {NODES_MAX}")
     metas = [_read_meta(node / "meta.json") for node in nodes]
     indexes = [_indexes(node / "meta.json", meta) for node, meta in zip(nodes, metas, strict=True)]
-    groups = sorted({str(meta.get("group", 0)) for meta in metas})
+    groups = sorted({str(meta.get("group") or 0) for meta in metas})
     replicas = []
     for number, (node, meta, index) in enumerate(zip(nodes, metas, indexes, strict=True)):
         names = [f for f in (node / "data").glob("*") if len(f.name) == SEGMENT_NAME_DIGITS]
@@ -58,8 +58,8 @@ def find_replicas(run: Path) -> list[Replica]:
             Replica(
                 node=str(meta.get("node") or node.name),
                 number=number,
-                group=groups.index(str(meta.get("group", 0))),
-                group_name=str(meta.get("group", 0)),
+                group=groups.index(str(meta.get("group") or 0)),
+                group_name=str(meta.get("group") or 0),
                 form=str(meta.get("format") or DLEDGER),
                 boot_id=None if meta.get("boot_id") is None else str(meta["boot_id"]),
                 first_index=index["first_index"] or 0,
@@ -135,7 +135,8 @@ def _indexes(path: Path, meta: dict[str, Any]) -> dict[str, int | None]:
             index = None if told is None else int(told)
         except (ValueError, TypeError, OverflowError) as error:
             raise _broken(path, f"{name}: {error}") from error
-        if isinstance(told, bool) or abs(index or 0) >= NUMBERS_MAX:
+        is_cut = isinstance(told, float) and told != index
+        if isinstance(told, bool) or is_cut or abs(index or 0) >= NUMBERS_MAX:
             raise _broken(path, f"{name} is {told!r}")
         found[name] = index
     return found

@@ -21,8 +21,10 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from chaos.catalogue.checks import (
     BARE,
     EMPTY,
+    LEFT_OUT,
     MISSING,
     ODD,
+    PARTIAL,
     REFUSED,
     REPLICAS,
     RUN_JSON,
@@ -200,6 +202,9 @@ def _open_run_json(history: History, file: Path) -> None:
     odd += strange_bounds(history.run.get("contract"))
     history.problems += [f"{file}: {line}" for line in odd]
     history.run = usable_members(history.run)
+    lacking = history.run.get(LEFT_OUT)
+    for name in map(str, lacking if isinstance(lacking, list) else ()):
+        history.unusable[name] = PARTIAL
     # What the harness says went wrong with itself (A48) leaves nothing proved.
     told = history.run.get("problems")
     history.problems += [f"{file}: {p}" for p in told] if isinstance(told, list) else []

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from chaos.catalogue.checks import LEFT_OUT
 from chaos.history.arrow import arrow_type
 from chaos.history.domains import (
     BEGIN_NS,
@@ -45,6 +46,7 @@ _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "nodes": ((list, dict, int), "a list of names"),
     "problems": ((list,), "a list of lines"),
     "tables": ((list,), "a list of names of tables"),
+    LEFT_OUT: ((list,), "a list of names of tables"),
     "coverage": ((dict,), "an object of numbers"),
     "contract": ((dict,), "an object"),
     "quorum": ((int, dict), "a number, or numbers by group"),

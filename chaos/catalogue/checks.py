@@ -21,10 +21,12 @@ EXCUSABLE: Final = tuple(one.id for one in CHECKS.values() if one.excusable)
 """What is excused where faults took more than the contract promises to keep."""
 RUN_JSON: Final = "run.json"
 REPLICAS: Final = "replicas"
-REFUSED, MISSING, EMPTY, UNREAD, ODD, BARE, UNSETTLED = (
+LEFT_OUT: Final = "left_out"
+"""The member of run.json that names the tables of which rows were left out."""
+REFUSED, MISSING, EMPTY, UNREAD, ODD, BARE, UNSETTLED, PARTIAL = (
     "was refused", "is missing though run.json names it", "is empty though run.json names it",
     "cannot be read", "cannot be used as run.json has it", "say nothing in",
-    "hold entries and call none of them committed",
+    "hold entries and call none of them committed", "lacks rows that were left out",
 )  # fmt: skip
 """Why a table, or a member of run.json, is of no use."""
 _RESTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -53,7 +55,7 @@ def without(check: str, unusable: Mapping[str, str]) -> str:
 
 
 __all__ = [
-    "BARE", "CHECKS", "COMPARED", "CRIT", "EMPTY", "EXCUSABLE", "INFO", "MAJOR", "MINOR",
-    "MISSING", "ODD", "REFUSED", "REPLICAS", "RUN_JSON", "UNREAD", "UNSETTLED", "CheckEntry",
-    "without",
+    "BARE", "CHECKS", "COMPARED", "CRIT", "EMPTY", "EXCUSABLE", "INFO", "LEFT_OUT",
+    "MAJOR", "MINOR", "MISSING", "ODD", "PARTIAL", "REFUSED", "REPLICAS", "RUN_JSON", "UNREAD",
+    "UNSETTLED", "CheckEntry", "without",
 ]  # fmt: skip

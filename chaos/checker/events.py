@@ -3,14 +3,15 @@
 Events (``raft_event``) are ordered by node and ``seq``, which goes on over restarts. A status
 (``raft_probe``) is compared with those that had ended before it was asked for. A node may be of
 several groups, which have terms, votes and logs of their own. One whose disk a witnessed fault
-wiped or restored has lost its memory by contract: its terms are compared within each life.
+wiped or restored has lost its memory by contract: its terms are compared within each life, and over
+lives between which no such fault lay.
 
 Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election Safety).
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from chaos.checker.model import (
     Result,
     lacking,
     result,
+    span_of,
     undecided,
 )
 from chaos.history.columns import Row
@@ -83,7 +85,8 @@ def _acknowledged(history: History) -> list[Row]:
 def check_votes(history: History) -> Result:
     """A31: a node votes for one candidate a term, itself included, over all its lives.
 
-    By what it noted, and by what it answered; each by itself, for names may differ.
+    By what it noted, and by what it answered: each by itself, for names may differ; of nodes that
+    are called the same in both, by both together.
     """
     memory = _Memory(history)
     cast = [
@@ -105,11 +108,16 @@ def check_votes(history: History) -> Result:
         noted[row["term"], memory.line(row)].add(candidate)
     for row in told:
         answered[row["term"], memory.line(row)].add(row["voted_for"])
-    twice: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    both: dict[tuple[int, Line], set[str]] = defaultdict(set)
+    names = {row["node"] for row in history.raft_events} & {row["node"] for row in history.probes}
     for votes in (noted, answered):
-        for (term, (node, group, *_)), names in votes.items():
-            if len(names) > 1:
-                twice[node, group, term] |= names
+        for line, voted in votes.items():
+            both[line] |= voted & names
+    twice: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for votes in (noted, answered, both):
+        for (term, (node, group, *_)), voted in votes.items():
+            if len(voted) > 1:
+                twice[node, group, term] |= voted
     found = [
         {
             "key": f"{node}:{term}",
@@ -279,11 +287,13 @@ def _last_of(ended: Sequence[tuple[int, ...]], told: Sequence[T], t: int) -> T |
 class _Memory:
     """Who remembers what: a node over all its lives, one that a fault wiped in each by itself.
 
-    A disk goes between two lives: what a wiped node said twice in one life it had not forgotten.
+    A disk goes between two lives: what a wiped node said twice in one life it had not forgotten,
+    nor what it said in two between which its answers leave no such fault any room.
     """
 
     def __init__(self, history: History) -> None:
         self._wiped = set(_wiped(history))
+        self._disks = _disks(history, self._wiped)
 
     def kept(self, rows: Iterable[Row]) -> list[Row]:
         """Return rows without those of wiped nodes of which nobody says in which life."""
@@ -291,13 +301,45 @@ class _Memory:
 
     def line(self, row: Row) -> Line:
         """Return what tells apart rows that are not compared."""
-        return _life(row) if row["node"] in self._wiped else _member(row)
+        if row["node"] not in self._wiped:
+            return _member(row)
+        life = row.get("boot_id") or ""
+        return (*_member(row), self._disks.get((row["node"], life), life))
+
+
+def _disks(history: History, wiped: Collection[str]) -> dict[tuple[str, str], str]:
+    """Return by node and life the first life that had the same disk.
+
+    Of lives that answered: only answers have times of the run's clock.
+    """
+    lives: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for row in _answers(history):
+        if row["node"] in wiped and row.get("boot_id"):
+            last = row["t0"] if row.get("t1") is None else row["t1"]
+            span = lives[row["node"]].setdefault(row["boot_id"], [row["t0"], last])
+            span[:] = [min(span[0], row["t0"]), max(span[1], last)]
+    found: dict[tuple[str, str], str] = {}
+    for node, spans in lives.items():
+        losses = [span for span in map(span_of, _forgetting(history)) if node in span.targets]
+        disk, end = "", 0
+        for life, (first, last) in sorted(spans.items(), key=lambda item: (item[1], item[0])):
+            low, high = min(end, first), max(end, first)
+            is_lost = any(
+                one.begin <= high and (one.end is None or one.end >= low) for one in losses
+            )
+            disk = disk if disk and not is_lost else life
+            found[node, life], end = disk, max(end, last)
+    return found
+
+
+def _forgetting(history: History) -> list[Row]:
+    """Return the faults by which nodes lost their memory."""
+    return [fault for fault in history.taking if forgets(fault["kind"])]
 
 
 def _wiped(history: History) -> Iterator[str]:
-    for fault in history.taking:
-        if forgets(fault["kind"]):
-            yield from fault["targets"] or ()
+    for fault in _forgetting(history):
+        yield from fault["targets"] or ()
 
 
 def _fall(node: str, what: str, before: int, after: int, where: str) -> Row:

@@ -108,9 +108,13 @@ def check_skips(history: History) -> Result:
                 first = got[queue][offset]
                 other = (reader[0], first["consumer"], first["generation"])
                 later = first["t_recv"] > row["t_recv"] + history.clock_tolerance_ns
-                dead = deaths.get(reader[1], ())
-                died = bisect_left(dead, row["t_recv"] - history.clock_tolerance_ns)
-                is_cut = dead[died : died + 1] and dead[died] <= first["t_recv"]
+                since_then = row["t_recv"] - history.clock_tolerance_ns
+                is_cut = any(
+                    dead[died : died + 1] and dead[died] <= first["t_recv"]
+                    for group in (None, reader[0])
+                    for dead in [deaths.get((group, reader[1]), [])]
+                    for died in [bisect_left(dead, since_then)]
+                )
                 if other != reader[:3] and later and not is_cut:
                     explain = (
                         f"{reader[1]} polled @{row['queue_offset']} and not {_at(reader, offset)}, "

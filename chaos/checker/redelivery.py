@@ -325,21 +325,25 @@ def _of_commits(history: History) -> Iterator[Cause]:
 
 
 class _Held:
-    """Which consumer said that it held which queue, from when to when."""
+    """Which consumer said that it held which queue, from when to when.
+
+    Consumers of two groups may be called the same; who names no group may be of any.
+    """
 
     def __init__(self, events: Sequence[Row]) -> None:
-        told: dict[tuple[str, str], list[tuple[int, list[int]]]] = defaultdict(list)
+        told: dict[tuple[str, str], list[tuple[str | None, int, list[int]]]] = defaultdict(list)
         for event in sorted(events, key=lambda event: int(event["t_mono_ns"])):
             value = _value_of(event)
             if event["f"] == "rebalance" and value.get("topic") and value.get("consumer"):
                 told[value["consumer"], value["topic"]].append(
-                    (event["t_mono_ns"], value.get("queues") or [])
+                    (value.get("grp"), event["t_mono_ns"], value.get("queues") or [])
                 )
         self._told = told
 
     def gave_up(self, row: Row) -> bool:
         """Tell whether a delivery was fetched well after its consumer had given the queue up."""
-        told = self._told.get((row.get("consumer") or "", row["topic"]), [])
+        said = self._told.get((row.get("consumer") or "", row["topic"]), [])
+        told = [(at, queues) for grp, at, queues in said if grp in {None, row["grp"]}]
         t = _fetched_at(row)
         if not told or told[0][0] > t:
             return False
@@ -350,14 +354,17 @@ class _Held:
         )
 
 
-def deaths_of(history: History) -> dict[str, list[int]]:
-    """Return when each consumer died, or was at fault: what it had at hand is not on record."""
-    found: dict[str, list[int]] = defaultdict(list)
+def deaths_of(history: History) -> dict[tuple[str | None, str], list[int]]:
+    """Return when each consumer died, or was at fault: what it had at hand is not on record.
+
+    By its group and name; None: of any group.
+    """
+    found: dict[tuple[str | None, str], list[int]] = defaultdict(list)
     events = (event for event in history.events if event["role"] == "consumer")
     dead = [_member_cause(event) for event in events if event["f"] in DEATHS]
     for cause in (*dead, *_of_faults(history)):
         if cause.member is not None:
-            found[cause.member].append(cause.start)
+            found[cause.group, cause.member].append(cause.start)
     return {name: sorted(times) for name, times in found.items()}
 
 

@@ -6,11 +6,12 @@ Source: docs/import.md.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from chaos.catalogue.checks import LEFT_OUT
 from chaos.exchange.cells import CellError, cell_at, look_up, value_of
 from chaos.exchange.mapping import EFFECTIVE, HistoryMapping, TableMapping, word_of
 from chaos.exchange.quoting import LINE_CHARS_MAX, cut
@@ -36,9 +37,14 @@ class BadRows:
     shown: list[str] = field(default_factory=list)
     by_file: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set)
 
-    def note(self, file: Path, line: int, why: str) -> None:
-        """Take one more. Errors: BadRowsError, if none may be left out and enough were seen."""
+    def note(self, file: Path, line: int, why: str, tables: Collection[str]) -> None:
+        """Take one more, of these tables.
+
+        Errors: BadRowsError, if none may be left out and enough were seen.
+        """
+        self.tables |= set(tables)
         said = f"{file}:{line}: {cut(why, LINE_CHARS_MAX)}"
         self.by_file[str(file)] += 1
         self.first.setdefault(str(file), said)
@@ -56,6 +62,11 @@ class BadRows:
         """Yield what run.json has to say of what is missing."""
         for file, number in self.by_file.items():
             yield f"import: {number} rows of {file} were left out, the first: {self.first[file]}"
+
+    def about(self) -> dict[str, list[str]]:
+        """Return what run.json has to say of it: half a record would look like loss, or a lie."""
+        problems = list(self.problems())
+        return {"problems": problems} | ({LEFT_OUT: sorted(self.tables)} if problems else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +102,9 @@ def import_history(
         about = dict(mapping.run)
         if mapping.tolerance_ns:
             about[TOLERANCE] = mapping.tolerance_ns
-        problems = tuple(bad.problems())
-        run.finish(about | {"problems": list(problems)})
-        return Imported(rows=run.rows(), skipped=bad.by_file.total(), problems=problems)
+        run.finish(about | bad.about())
+        skipped = bad.by_file.total()
+        return Imported(rows=run.rows(), skipped=skipped, problems=tuple(bad.problems()))
 
 
 def _import_file(
@@ -107,7 +118,7 @@ def _import_file(
         if number % ROWS_PER_LINE == 0:
             progress(f"{file}: {number:,} rows read, {taken:,} of them {table.name}")
         if row.wrong:
-            bad.note(file, row.line, row.wrong)
+            bad.note(file, row.line, row.wrong, {table.name})
             continue
         if not checked and kind != "jsonl":
             absent = _absent(table, row)
@@ -121,7 +132,7 @@ def _import_file(
         try:
             made, name = _made(run, table, row)
         except CellError as error:
-            bad.note(file, row.line, str(error))
+            bad.note(file, row.line, str(error), {table.name})
             continue
         if name is not None and table.name == "sends":
             run.name_key(made["msg_key"], name)

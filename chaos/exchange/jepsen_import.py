@@ -19,6 +19,8 @@ from chaos.history.domains import TOLERANCE
 
 CONTRACT: Final[dict[str, Any]] = {"durability": "quorum", "redelivery_ratio_max": 1}
 """What Jepsen asks: nothing may be lost, and anything may come again."""
+MADE: Final = ("sends", "deliveries")
+"""The tables of which an operation may be a part: which, nobody knows of one that is none."""
 
 
 def import_jepsen(
@@ -56,8 +58,9 @@ def import_jepsen(
         about = said | rows.about | dict(mapping.run)
         if tolerance := mapping.tolerance_ns or rows.tolerance_ns:
             about[TOLERANCE] = tolerance
-        problems = (*bad.problems(), *rows.problems)
-        run.finish(about | {"problems": list(problems)})
+        told = bad.about()
+        problems = (*told["problems"], *rows.problems)
+        run.finish(about | told | {"problems": list(problems)})
         return Imported(rows=run.rows(), skipped=bad.by_file.total(), problems=problems)
 
 
@@ -71,11 +74,11 @@ def _read(file: Path, rows: JepsenRows, bad: BadRows, progress: Progress) -> Non
                     progress(f"{file}: {number:,} operations")
                 try:
                     if not isinstance(op, Operation):
-                        bad.note(file, line, op)
+                        bad.note(file, line, op, MADE)
                     else:
                         rows.add(op)
                 except (OperationError, CellError) as error:
-                    bad.note(file, line, str(error))
+                    bad.note(file, line, str(error), MADE)
     except EdnError as error:
         raise SourceError(f"{file}: no EDN: {error}") from error
     except UnicodeDecodeError as error:

@@ -9,7 +9,8 @@ had called committed, by a cut or by a restart.
 Events are ordered by node and ``seq``, which goes on over restarts; a status is compared with
 those that had ended before it was asked for. A node that is of several groups has terms, votes and
 a log in each. One that a fault wiped or restored lost its memory by contract: its votes and terms
-are compared within each of its lives. Source: spec/proof.md 3.6.
+are compared within each of its lives, and over those between which no such fault lay.
+Source: spec/proof.md 3.6.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +22,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from chaos.catalogue.faults import forgets, spoils_log
 from chaos.history.domains import LEADING
-from spark.context import Context
+from spark.context import Context, Fault
 from spark.evidence import anomaly_rows, attach, pointer, text
 from spark.facts import lacking, unknown
+from spark.history import few_rows
 from spark.result import NOT_CHECKED, CheckResult
 
 NO_EVENTS: Final = "the run has neither events nor statuses of its replicas"
@@ -83,11 +85,16 @@ def check_votes(context: Context) -> CheckResult:
     if missing := _lacking(cast, "term"):
         return unknown("A31", f"needs {missing} of votes")
     candidate = F.expr("if(kind = 'vote_granted', peer, node)").alias("candidate")
-    # Each by itself: what nodes note and what they answer may name nodes differently.
+    # Each by itself: what nodes note and what they answer may name nodes differently. Those that
+    # are called the same in both are also asked of both together.
     columns = ("node", _group(), "term", "life")
     votes = cast.select(*columns, candidate, F.lit("event").alias("by")).unionByName(
         told.select(*columns, F.col("voted_for").alias("candidate"), F.lit("answer").alias("by"))
     )
+    nodes = [context.table(name).select("node") for name in ("raft_event", "raft_probe")]
+    names = [row.node for row in nodes[0].intersect(nodes[1]).collect()]
+    known = votes.filter(F.col("candidate").isin(names)).withColumn("by", F.lit("both"))
+    votes = votes.unionByName(known)
     found = (
         votes.groupBy("node", "group", "term", "life", "by")
         .agg(F.collect_set("candidate").alias("candidates"))
@@ -276,14 +283,46 @@ def _check(
 def _kept(context: Context, rows: DataFrame) -> DataFrame:
     """Return rows with ``life``: of nodes that a fault wiped or restored, else empty.
 
-    A disk goes between two lives. Of a wiped node nothing is kept where nobody says in which life.
+    A disk goes between two lives: those between which none went are as one. Of a wiped node nothing
+    is kept where nobody says in which life.
     """
-    wiped = {node for fault in context.taking if forgets(fault.kind) for node in fault.targets}
+    losses = [fault for fault in context.taking if forgets(fault.kind)]
+    wiped = sorted({node for fault in losses for node in fault.targets})
     if not wiped:
         return rows.withColumn("life", F.lit(""))
-    life = F.when(F.col("node").isin(sorted(wiped)), F.col("boot_id")).otherwise("")
-    is_known = ~F.col("node").isin(sorted(wiped)) | (F.col("boot_id") != "")
-    return rows.withColumn("life", life).filter(F.coalesce(is_known, F.lit(col=False)))
+    life = F.when(F.col("node").isin(wiped), F.col("boot_id")).otherwise("")
+    is_known = ~F.col("node").isin(wiped) | (F.col("boot_id") != "")
+    kept = rows.withColumn("life", life).filter(F.coalesce(is_known, F.lit(col=False)))
+    if not (same := _same_disk(context, losses, wiped)):
+        return kept
+    disks = few_rows(context.session, same, "node string, life string, disk string")
+    kept = kept.join(F.broadcast(disks), ["node", "life"], "left")
+    return kept.withColumn("life", F.coalesce("disk", "life")).drop("disk")
+
+
+def _same_disk(
+    context: Context, losses: Sequence[Fault], wiped: Sequence[str]
+) -> list[tuple[str, str, str]]:
+    """Return the lives of wiped nodes that had the disk of an earlier one: node, life, the first.
+
+    Only answers have times of the run's clock: of a life that gave none nothing is known.
+    """
+    told = context.table("raft_probe").filter("ok and boot_id <> ''")
+    told = told.filter(F.col("node").isin(wiped)).groupBy("node", "boot_id")
+    spans = told.agg(
+        F.min("t0").alias("first"), F.max(F.coalesce("t1", "t0")).alias("last")
+    ).collect()
+    found: list[tuple[str, str, str]] = []
+    for node in wiped:
+        gone = [fault for fault in losses if node in fault.targets]
+        lives = sorted((s.first, s.last, s.boot_id) for s in spans if s.node == node)
+        disk, end = "", 0
+        for first, last, life in lives:
+            lost = any(fault.overlaps(min(end, first), max(end, first)) for fault in gone)
+            disk = disk if disk and not lost else life
+            found += [(node, life, disk)] if disk != life else []
+            end = max(end, last)
+    return found
 
 
 def _spoiled(context: Context) -> set[str]:

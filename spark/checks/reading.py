@@ -133,7 +133,8 @@ def check_skips(context: Context) -> CheckResult:
         between = F.col("t_dead").between(
             F.col("t_after") - context.history.tolerance, F.col("t_recv")
         )
-        is_cut = (F.col("dead") == F.col("who")) & between
+        its = F.col("dead_of").isNull() | (F.col("dead_of") == F.col("gname"))
+        is_cut = its & (F.col("dead") == F.col("who")) & between
         rows = rows.join(F.broadcast(deaths), is_cut, "left_anti")
     rows = rows.dropDuplicates([*QUEUE, "queue_offset"]).withColumn("key", queue_place())
     explain = text(

@@ -264,10 +264,12 @@ def _stray(again: DataFrame, held: DataFrame | None, *names: str) -> DataFrame:
     if held is None:
         return again.select("line", F.lit(col=False).alias("stray")).limit(0)
     asked = again.select(
-        "line", F.col(consumer).alias("member"), F.col(topic).alias("of"),
+        "line", "gname", F.col(consumer).alias("member"), F.col(topic).alias("of"),
         F.col(queue_id).alias("queue"), F.col(t).alias("t"),
     )  # fmt: skip
     known = asked.join(F.broadcast(held), ["member", "of"]).filter("first <= t")
+    # What was said of no group stands for those of which nothing was said by name.
+    known = known.filter("grp = gname or grp is null and not array_contains(named, gname)")
     mine = F.array_contains("queues", F.col("queue")) & F.col("t").between(
         F.col("h0") - NEAR_MEMBERS, F.col("h1") + GIVEN_UP
     )
@@ -304,29 +306,52 @@ def _understood(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held(context: Context, members: list[dict[str, Any]]) -> DataFrame | None:
-    """Return what each consumer said to hold, with from when to when; None if none said."""
-    spans: dict[tuple[str, str], list[list[Any]]] = {}
+    """Return what each consumer said to hold, with from when to when; None if none said.
+
+    For each of its groups (``grp``), as those of two may be called the same: what it said of that
+    group, and without naming one.
+    """
+    said: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for event in members:
         if event["f"] == "rebalance" and event.get("topic") and event.get("consumer"):
-            told = spans.setdefault((event["consumer"], event["topic"]), [])
-            if told:
-                told[-1][2] = event["t"]
-            told.append([list(event.get("queues") or []), event["t"], FOREVER])
-    rows = [
-        (member, topic, queues, start, end, told[0][1])
-        for (member, topic), told in spans.items()
-        for queues, start, end in told
-    ]
-    columns = "member string, of string, queues array<int>, h0 long, h1 long, first long"
+            said.setdefault((event["consumer"], event["topic"]), []).append(event)
+    rows: list[tuple[Any, ...]] = []
+    for (member, topic), events in said.items():
+        named = sorted({event["grp"] for event in events if event.get("grp")})
+        for grp in (*named, None):
+            told = [event for event in events if event.get("grp") in {None, grp}]
+            ends = [*(event["t"] for event in told[1:]), FOREVER]
+            rows += [
+                (
+                    member,
+                    topic,
+                    grp,
+                    named,
+                    event.get("queues") or [],
+                    event["t"],
+                    end,
+                    told[0]["t"],
+                )
+                for event, end in zip(told, ends, strict=bool(told))
+            ]
+    columns = "member string, of string, grp string, named array<string>, queues array<int>"
+    columns += ", h0 long, h1 long, first long"
     return few_rows(context.session, rows, columns) if rows else None
 
 
 def deaths_of(context: Context) -> DataFrame | None:
-    """Return who died or was at fault, and when (``dead``, ``t_dead``); None if nobody did."""
+    """Return who died or was at fault, and when (``dead``, ``t_dead``); None if nobody did.
+
+    ``dead_of``: of which group it was, null for any.
+    """
     events = [event for event in _member_events(context) if event["f"] in _DEATHS]
-    told = [(row[3], row[4]) for row in (*_of_members(events), *_of_faults(context))]
-    rows = [(name, t) for name, t in told if name is not None]
-    return few_rows(context.session, rows, "dead string, t_dead long") if rows else None
+    told = [row[2:5] for row in (*_of_members(events), *_of_faults(context))]
+    rows = [row for row in told if row[1] is not None]
+    return (
+        few_rows(context.session, rows, "dead_of string, dead string, t_dead long")
+        if rows
+        else None
+    )
 
 
 def _of_members(members: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -97,6 +97,18 @@ def fell_behind_an_overlap(run: HistoryBuilder, messages: list[Message]) -> None
                 role="follower", term=term, group=0, commit=0)  # fmt: skip
 
 
+def rows_left_out(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Whoever made the history left rows out of ``sends``: that of a message may be one of them."""
+    row = messages[5].send
+    run.tables["sends"].remove(row)
+    run.run["left_out"] = ["sends"]
+
+
+def group_without_a_name(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Each meta.json says in another way that the group of its log has no name."""
+    run.raft_groups.update(n0=None, n1="", n2=0)  # type: ignore[arg-type]
+
+
 DIFFERED: dict[str, tuple[Said, Spoil]] = {
     "an auditor and a dead letter": ({"A1": ("valid", 0)}, letter_beside),
     "an auditor and a retry": ({"A1": ("valid", 0)}, retry_beside),
@@ -117,5 +129,11 @@ DIFFERED: dict[str, tuple[Said, Spoil]] = {
     "an end without a name": ({"A51": ("invalid", 2)}, ended_nameless),
     "a fall behind an overlap": ({"A32": ("invalid", 1)}, fell_behind_an_overlap),
     "no files where nobody is": ({"A62": ("invalid", 1)}, out_of_files_elsewhere),
+    "rows of a table left out": (
+        {"A5": ("unknown", 0), "A1": ("unknown", 0), "A51": ("valid", 0)}, rows_left_out,
+    ),
+    "logs of a group without a name": (
+        {"A35": ("valid", 0), "A34": ("valid", 0)}, group_without_a_name,
+    ),
 }  # fmt: skip
 """What each says, and how the history comes about. Complaints are not counted in process."""

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tests.spark import foreign
 from tests.spark.claims import CLAIM_VIOLATIONS, HALF_APPLIED
+from tests.spark.elsewhere import ELSEWHERE_VIOLATIONS
 from tests.spark.excused import EXCUSE_VIOLATIONS
 from tests.spark.foreign import column
 from tests.spark.generate import (
@@ -334,7 +335,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "without an id": ("A49", "invalid", without_an_id),
 }  # fmt: skip
 VIOLATIONS |= KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS | EXCUSE_VIOLATIONS
-VIOLATIONS |= LOG_VIOLATIONS | CLAIM_VIOLATIONS | PLANTED_VIOLATIONS
+VIOLATIONS |= LOG_VIOLATIONS | CLAIM_VIOLATIONS | PLANTED_VIOLATIONS | ELSEWHERE_VIOLATIONS
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -371,6 +372,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "excuses": tuple(EXCUSE_VIOLATIONS),
     "logs": tuple(LOG_VIOLATIONS),
     "planted": tuple(PLANTED_VIOLATIONS),
+    "elsewhere": tuple(ELSEWHERE_VIOLATIONS),
     # The clock that is moved last would explain what comes early later.
     "claims": tuple(
         name for name in CLAIM_VIOLATIONS if name not in {"on one log of three", *HALF_APPLIED}
@@ -440,6 +442,12 @@ def copied_beside(run: Path) -> None:
     (run / "tables" / "acks.parquet").write_bytes(file.read_bytes())
 
 
+def index_of_a_half(run: Path) -> None:
+    """Where a log ends is no whole number: cut down, it would lack what is behind."""
+    meta = run / "replicas" / "n1" / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"end_index": 1.5}))
+
+
 DISHONEST: dict[str, tuple[foreign.After, str]] = {
     f"{table}.{name} is null": (nulled(table, name, at), name)
     for table, name, at in (
@@ -494,6 +502,8 @@ DISHONEST: dict[str, tuple[foreign.After, str]] = {
     "a folder elsewhere without Parquet": (stray("txn", "0.csv"), "0.csv"),
     "a step of a transaction twice": (step_twice, "msg_key 1"),
     "a table in two places": (copied_beside, "tables/acks"),
+    "an index of a half": (index_of_a_half, "meta.json"),
+    "a word in the place of tables": (member("left_out", "sends"), "left_out"),
     "a witness that is a word": (fault_with_a_word_for_a_witness, "witness"),
 }  # fmt: skip
 

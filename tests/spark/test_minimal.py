@@ -19,6 +19,7 @@ from spark import job
 from spark.history import open_history
 from spark.job import CHECKS
 from tests.spark.claims import HALF_APPLIED
+from tests.spark.elsewhere import ELSEWHERE_SOUND
 from tests.spark.generate import MS
 from tests.spark.kinds import (
     LACKING,
@@ -105,7 +106,7 @@ def test_what_looks_odd_and_is_sound_is_no_anomaly(session, tmp_path):
     """In process each is asked alone (`tests/unit/chaos/test_minimal`)."""
 
     def spoil(run, messages):
-        for odd in SOUND.values():
+        for odd in (SOUND | ELSEWHERE_SOUND).values():
             odd(run, messages)
             run.clock += 60_000 * MS
 

@@ -14,6 +14,7 @@ from chaos.load import load_history
 from chaos.verdict import check_in_process
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
+from tests.spark.elsewhere import ELSEWHERE_SOUND
 from tests.spark.kinds import LACKING, every_kind, too_soon_by_the_clock
 from tests.spark.leaders import away_at_most, members_of_several_groups
 from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
@@ -61,10 +62,12 @@ def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(tmp_path):
     assert alarms(still) == {"A26": "invalid", "A56": "invalid"}, "its witness saw nothing"
 
 
-@pytest.mark.parametrize("name", SOUND | SOUND_ALONE)
+ALL_SOUND = SOUND | SOUND_ALONE | ELSEWHERE_SOUND
+
+
+@pytest.mark.parametrize("name", ALL_SOUND)
 def test_what_looks_odd_and_is_sound_is_no_anomaly(name, tmp_path):
-    spoil = (SOUND | SOUND_ALONE)[name]
-    found = check_history(load_history(write_minimal(spoil, tmp_path)))
+    found = check_history(load_history(write_minimal(ALL_SOUND[name], tmp_path)))
     assert (alarms(found), found.exit_code) == ({}, 0), found.reasons
 
 
