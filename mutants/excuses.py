@@ -19,6 +19,27 @@ EXCUSES: Final = (
         ),
     ),
     Mutant(
+        name="loss-of-any-group",
+        breaks="The disks of one Raft group excuse what another group acknowledged and lost.",
+        source="Two groups in one history: a disk of the one holds nothing of the other.",
+        plant=patch("chaos.checker.taken:_is_of", ("return bool(told)", "return 0 > 1")),
+    ),
+    Mutant(
+        name="wipes-excuse-later-lives",
+        breaks="A node whose disk was wiped once may forget its term at each later start.",
+        source="Raft 5.1: a term never falls; a wipe is over once its node has started again.",
+        plant=patch("chaos.checker.events:_disks", ("if disk and not", "if 0 and not")),
+    ),
+    Mutant(
+        name="namesakes-die-together",
+        breaks="What a consumer passed over is excused by the death of one of another group.",
+        source="Consumers are told apart by their group and name.",
+        plant=patch(
+            "chaos.checker.reading:_has_died",
+            ("for group in (None, reader[0])", "for group in {one for one, _ in deaths}"),
+        ),
+    ),
+    Mutant(
         name="loss-of-what-lies-anywhere",
         breaks="Where disks were taken, a loss is excused of what others got since, at any place.",
         source="A message that came to a place of its own was passed over by nobody.",

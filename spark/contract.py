@@ -34,6 +34,8 @@ def evaluate_contract(
     flush = str(stated.get("flush", "ASYNC_FLUSH")).lower()
     known = frozenset().union(*(promise.nodes for promise in promises))
     broken: list[Allowance] = []
+    whole: set[str] = set()
+    hurt: set[str] = set()
     for promise in promises:
         hit: dict[str, int | None] = {}
         for fault in (f for f in faults if f.effective and exceeds(f.kind, flush)):
@@ -43,10 +45,12 @@ def evaluate_contract(
                 hit[node] = None if uncounted else (total or 0) + (fault.only_there or 0)
         found = allowance(durability, flush, promise.copies, hit)
         broken += [found] if found.why else []
+        (hurt if found.why else whole).update(promise.nodes)
     bounds = [one.messages_max for one in broken]
     return Contract(
         stated=stated,
         exceeded=bool(broken),
         reasons=tuple(sorted({one.why for one in broken})),
+        whole=frozenset(whole - hurt),
         messages_max=None if None in bounds or not bounds else sum(b for b in bounds if b),
     )

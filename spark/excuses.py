@@ -55,7 +55,9 @@ def excuse_less(
     for result in results:
         if result.verdict == INVALID and result.check in NAMED:
             missed = _missed(context, result.check)
-            words = "" if missed is None else not_taken(context, missed, entries, taking)
+            words = ""
+            if missed is not None:
+                words = not_taken(context, missed, entries, taking, contract.whole)
             result.details |= {"not_excused": words} if words else {}
     doubted = [one for one in results if one.verdict == INVALID and one.check in _ASKED]
     for part, checks, words in _parts(taking) if doubted else ():

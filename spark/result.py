@@ -74,6 +74,8 @@ class Contract:
     reasons: tuple[str, ...]
     messages_max: int | None = None
     """Most messages of a group that may be lost where it is exceeded; None: no number bounds it."""
+    whole: frozenset[str] = frozenset()
+    """Nodes of groups that have, by their logs, all that they promised to keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """What no disk can have taken of what A1 and A55 find: what others have, and what came afterwards.
 
 A message that somebody else read when the faults that took disks were over, or that all logs of a
-group hold, was not taken; nor was one that was sent later. What is passed over since its queue
-ended earlier than before (it lies where the queue had been already, or where another message was)
-is excused all the same.
+group hold, was not taken; nor was one that was sent later, or that a group acknowledged whose disks
+were whole. What is passed over since its queue ended earlier than before (it lies where the queue
+had been already, or where another message was) is excused all the same.
 Source: spec/proof.md 4.3 (Contract).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -23,12 +23,13 @@ _QUEUE: Final = ("topic", "epoch_", "queue_id")
 
 
 def not_taken(
-    context: Context, missed: DataFrame, entries: LogEntries | None, taking: Sequence[Fault]
-) -> str:
+    context: Context, missed: DataFrame, entries: LogEntries | None, taking: Sequence[Fault],
+    whole: Collection[str] = (),
+) -> str:  # fmt: skip
     """Return in words what of ``missed`` no disk took; empty if there is none.
 
     ``missed``: a row for each group and message, with its send and its place, as far as known.
-    ``taking``: the faults that took disks.
+    ``taking``: the faults that took disks. ``whole``: nodes of groups that lost nothing by them.
     """
     begin = min(fault.start for fault in taking)
     end = max(NO_BOUND if fault.end is None else fault.end for fault in taking)
@@ -38,6 +39,10 @@ def not_taken(
         F.coalesce("t_cmp", F.lit(NO_BOUND)).alias("ended"),
         F.monotonically_increasing_id().alias("line"),
     ).localCheckpoint(eager=True)  # fmt: skip
+    untouched = missed.limit(0)
+    if whole:
+        untouched = _of_nodes(context, missed, whole).localCheckpoint(eager=True)
+        missed = missed.join(untouched.select("line"), "line", "left_anti")
     until = min(end + SETTLED_NS, NO_BOUND)
     amid = f"ended >= {begin}L and t_inv <= {until}L and coalesce(reached >= queue_offset, false)"
     rows = _with_ends(context, missed).filter(f"not ({amid})")
@@ -56,7 +61,17 @@ def not_taken(
     ).collect()[0]
     words = [f"{counted.later} of what was sent after them"] if counted.later else []
     words += [f"{counted.elsewhere} that others have"] if counted.elsewhere else []
+    if whole and (number := untouched.count()):
+        words.append(f"{number} of groups whose disks were whole")
     return ", ".join(words)
+
+
+def _of_nodes(context: Context, missed: DataFrame, nodes: Collection[str]) -> DataFrame:
+    """Return the rows of messages that these nodes, and no others, acknowledged."""
+    sends = context.sends.filter("outcome = 'ok'").groupBy("msg_key", "topic")
+    is_theirs = F.coalesce(F.col("node").isin(sorted(nodes)), F.lit(col=False))
+    theirs = sends.agg(F.bool_and(is_theirs).alias("is_theirs")).filter("is_theirs")
+    return missed.join(theirs, ["msg_key", "topic"], "left_semi")
 
 
 def _epoch(context: Context) -> Column:

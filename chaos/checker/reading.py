@@ -9,7 +9,7 @@ Source: spec/proof.md A13, A14, A17; 3.0 (prefix maximum).
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 from chaos.checker.compact import Places
@@ -109,12 +109,7 @@ def check_skips(history: History) -> Result:
                 other = (reader[0], first["consumer"], first["generation"])
                 later = first["t_recv"] > row["t_recv"] + history.clock_tolerance_ns
                 since_then = row["t_recv"] - history.clock_tolerance_ns
-                is_cut = any(
-                    dead[died : died + 1] and dead[died] <= first["t_recv"]
-                    for group in (None, reader[0])
-                    for dead in [deaths.get((group, reader[1]), [])]
-                    for died in [bisect_left(dead, since_then)]
-                )
+                is_cut = _has_died(deaths, reader, since_then, first["t_recv"])
                 if other != reader[:3] and later and not is_cut:
                     explain = (
                         f"{reader[1]} polled @{row['queue_offset']} and not {_at(reader, offset)}, "
@@ -122,6 +117,18 @@ def check_skips(history: History) -> Result:
                     )
                     found.setdefault(where, {"place": _at(reader, offset), "explain": explain})
     return result("A14", list(found.values()), f"{len(found)} messages were passed over")
+
+
+def _has_died(
+    deaths: Mapping[tuple[str | None, str], Sequence[int]], reader: Reader, since: int, until: int
+) -> bool:
+    """Tell whether who read died, or was at fault, in a time."""
+    for group in (None, reader[0]):
+        times = deaths.get((group, reader[1]), ())
+        at = bisect_left(times, since)
+        if at < len(times) and times[at] <= until:
+            return True
+    return False
 
 
 def _polled(row: Row) -> tuple[int, str, int, int]:

@@ -3,7 +3,7 @@
 Where faults took more disks than the contract bears, loss is excused (`contract`). Of a message
 that is named the record often says more: the auditor or another group read it when these faults
 were over, or all logs of a group hold it. Then no disk took it, and whoever missed it did so for
-another reason. Nor was there what was sent later.
+another reason. Nor was there what was sent later, or what a group with whole disks acknowledged.
 
 One thing disks do bring about by taking others: a queue ends earlier than it did, and groups that
 had read on pass over what is put there next: what is sent then (`_Ends`), and what was sent before
@@ -14,11 +14,12 @@ Pure. The Spark job has code of its own. Source: spec/proof.md 4.3 (contract).
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from chaos.catalogue.contracts import SETTLED_NS
 from chaos.checker.compact import Place
+from chaos.checker.contract import whole_nodes
 from chaos.checker.messages import sort_absent, where_found
 from chaos.checker.model import History, Result
 from chaos.checker.sends import WAITS
@@ -38,8 +39,12 @@ def not_taken(history: History, check: str, spans: Sequence[Span]) -> str:
     """
     ends, others, places = _Ends(history), _Others(history, spans), _Places(history, spans)
     begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
-    later = elsewhere = 0
+    later = elsewhere = untouched = 0
+    whole = whole_nodes(history)
     for group, send in _missed(history, check):
+        if whole and _is_of(history, send, whole):
+            untouched += 1
+            continue
         amid = begin <= (send["t_cmp"] or NEVER) and send["t_inv"] <= end + SETTLED_NS
         if amid and ends.is_passed(send):
             continue
@@ -49,7 +54,18 @@ def not_taken(history: History, check: str, spans: Sequence[Span]) -> str:
             elsewhere += 1
     words = [f"{later} of what was sent after them"] if later else []
     words += [f"{elsewhere} that others have"] if elsewhere else []
+    words += [f"{untouched} of groups whose disks were whole"] if untouched else []
     return ", ".join(words)
+
+
+def _is_of(history: History, send: Row, nodes: Collection[str]) -> bool:
+    """Tell whether these nodes, and no others, acknowledged a message."""
+    told = [
+        one.get("node")
+        for one in history.by_key[send["msg_key"]]
+        if one["outcome"] == "ok" and one["topic"] == send["topic"]
+    ]
+    return bool(told) and all(node in nodes for node in told)
 
 
 def _missed(history: History, check: str) -> Iterable[Missed]:

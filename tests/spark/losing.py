@@ -155,12 +155,28 @@ def told_another_index(run: HistoryBuilder, messages: list[Message]) -> None:
     messages[2].send["raft_index"] = messages[4].index
 
 
+def of_a_whole_group(run: HistoryBuilder, messages: list[Message]) -> None:
+    """It was of a second Raft group, of whose disks none was taken; no log holds it."""
+    lost_one = messages[3]
+    lost_one.send.update(node="m0", raft_group=1)
+    for log in run.logs.values():
+        log[:] = [entry for entry in log if entry.index != lost_one.index]
+        for index, entry in enumerate(log):
+            entry.index = index
+    others = ("m0", "m1", "m2")
+    run.nodes += others
+    run.logs |= {node: [] for node in others}
+    run.raft_groups |= dict.fromkeys(others, "h")
+    run.with_replicas = True
+
+
 LOSING: dict[str, tuple[Spoil | None, str, int, str]] = {
     "lost amid it": (None, "amid", 3, "A1"),
     "refused amid it": (refused_for_good, "amid", 3, "A27"),
     "overtaken amid it": (overtaken, "amid", 3, "A11"),
     "lost amid it, had by others": (had_by_others, "amid", 1, "A1"),
     "lost amid it, on all logs": (on_all_logs, "amid", 1, "A1"),
+    "lost amid it, of a whole group": (of_a_whole_group, "amid", 1, "A1"),
     "lost soon": (lost, "soon", 1, "A1"),
     "passed over soon": (passed_over, "soon", 3, "A1"),
     "lost before": (lost, "before", 3, "A1"),

@@ -23,6 +23,7 @@ ASKED = ("A1", "A2", "A11", "A13", "A14", "A15", "A27", "A35")
     [
         "lost after",
         "lost amid it, had by others",
+        "lost amid it, of a whole group",
         "passed over soon",
         "put where another was",
         "passed after",

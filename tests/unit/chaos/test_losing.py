@@ -33,6 +33,7 @@ def test_only_what_disks_can_have_taken_is_excused(name, tmp_path):
         ("lost soon", "loss-excuses-what-came-soon-after"),
         ("lost amid it, had by others", "loss-of-what-others-have"),
         ("lost amid it, on all logs", "loss-of-what-others-have"),
+        ("lost amid it, of a whole group", "loss-of-any-group"),
         ("put where another came later", "loss-of-what-lies-anywhere"),
     ],
 )

@@ -113,6 +113,8 @@ def test_history_that_cannot_be_true_is_never_valid(name, tmp_path):
     [
         ("early before a clock moved", "moved-clocks-explain-what-was"),
         ("gone from two cut logs", "cut-logs-hold-anything"),
+        ("a term forgotten after a wipe", "wipes-excuse-later-lives"),
+        ("passed over as a namesake died", "namesakes-die-together"),
     ],
 )
 def test_an_excuse_that_is_too_broad_is_found_out(name, bug, tmp_path):
