@@ -26,7 +26,7 @@ LEFT_OUT: Final = "left_out"
 REFUSED, MISSING, EMPTY, UNREAD, ODD, BARE, UNSETTLED, PARTIAL = (
     "was refused", "is missing though run.json names it", "is empty though run.json names it",
     "cannot be read", "cannot be used as run.json has it", "say nothing in",
-    "hold entries and call none of them committed", "lacks rows that were left out",
+    "hold entries and call none of them committed", "lacks some of its rows",
 )  # fmt: skip
 """Why a table, or a member of run.json, is of no use."""
 _RESTS: Final[Mapping[str, tuple[str, ...]]] = {
