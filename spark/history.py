@@ -202,9 +202,7 @@ def _open_run_json(history: History, file: Path) -> None:
     odd += strange_bounds(history.run.get("contract"))
     history.problems += [f"{file}: {line}" for line in odd]
     history.run = usable_members(history.run)
-    lacking = history.run.get(LEFT_OUT)
-    for name in map(str, lacking if isinstance(lacking, list) else ()):
-        history.unusable[name] = PARTIAL
+    history.unusable |= dict.fromkeys(map(str, history.run.get(LEFT_OUT) or ()), PARTIAL)
     # What the harness says went wrong with itself (A48) leaves nothing proved.
     told = history.run.get("problems")
     history.problems += [f"{file}: {p}" for p in told] if isinstance(told, list) else []
