@@ -173,7 +173,7 @@ class PullProcessor:
     def handle(self, connection: PullConnection, frame: Frame) -> None:
         """Take a PULL_MESSAGE frame."""
         opaque, _, _, header = decode_pull_header(frame)
-        wanted = self._check(header) or self._wanted(header)
+        wanted = self._check(header, connection) or self._wanted(header)
         if isinstance(wanted, tuple):
             write_command(connection, frame.serialize_type, opaque, wanted, {})
             return
@@ -366,7 +366,7 @@ class PullProcessor:
             )
         )
 
-    def _check(self, header: PullHeader) -> tuple[int, str] | None:
+    def _check(self, header: PullHeader, connection: PullConnection) -> tuple[int, str] | None:
         """Return the answer to a pull that may not be run (spec/wire.md 3.5, in its order)."""
         if not self._store.readable:
             return PUT_ANSWERS[PutStatus.NOT_LEADER]
@@ -393,10 +393,11 @@ class PullProcessor:
                 remark = "pulling message from this broker is forbidden"
             return ResponseCode.NO_PERMISSION, remark
         if not 0 <= header.queue_id < topic.read_queues:
+            host, port = connection.remote[:2]
             return (
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queues}]",
+                f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[/{host}:{port}]",
             )
         return None
 

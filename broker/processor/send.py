@@ -32,7 +32,7 @@ from broker.answers import (
 from broker.hosts import PeerConnection, packed_peer
 from broker.sends.room import SMALL_BYTES
 from broker.sends.rules import BATCH_LIMITS, MESSAGE_LIMITS, Refused
-from broker.state.topic_config import FORBIDDEN_TOPICS, topic_name_error
+from broker.state.topic_config import FORBIDDEN_TOPICS, topic_name_error, topic_text
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.headers import (
     DEFAULT_REGION,
@@ -375,10 +375,11 @@ class SendProcessor:
                 if queue_id < 0:
                     queue_id = self._rng.randint(0, topic.write_queues - 1)
                 return topic, queue_id
+            host, port = connection.remote[:2]
             answer = (
                 ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.queue_id}] is illegal, topic {topic.name} has "
-                f"{topic.write_queues} write and {topic.read_queues} read queues",
+                f"request queueId[{header.queue_id}] is illegal, {topic_text(topic.config)} "
+                f"Producer: {host}:{port}",
             )
         assert answer is not None, header
         self._refuse(connection, frame, opaque, flag, answer)

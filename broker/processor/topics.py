@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.answers import SLAVE_REMARK, put_failure, shown
+from broker.state.topic_config import topic_name_error
 from ledgermq.remoting.protocol.administration import TopicHeader, TopicTableBody
 from ledgermq.remoting.protocol.bodies import TopicList, encode_body
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -77,10 +78,14 @@ class TopicsProcessor:
         if not self._is_writable():
             return make_response(request, ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
         name = decode_header(request, DeleteTopicHeader).topic
+        is_here = self._topics.get(name) is not None
+        # One that RocketMQ once made may have a longer name, in a directory that was adopted.
+        remark = None if is_here else topic_name_error(name)
         if self._topics.is_system(name):
             remark = f"The topic[{shown(name)}] is conflict with system topic."
+        if remark is not None:
             return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
-        if self._topics.get(name) is not None:
+        if is_here:
             status = await self._creator.remove_topic(name)
             if status is not PutStatus.OK:
                 return put_failure(request, status)

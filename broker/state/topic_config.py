@@ -119,12 +119,25 @@ class _Snapshot(msgspec.Struct, rename="camel"):
 def topic_name_error(topic: str) -> str | None:
     """Return why RocketMQ 4.9 refuses this topic name, or None."""
     if len(topic) > TOPIC_LENGTH_MAX:
-        return f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
+        return "The specified topic is longer than topic max length."
     if not topic.strip():
         return "The specified topic is blank."
     if not _NAME.match(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     return None
+
+
+def topic_text(config: TopicConfig) -> str:
+    """Return a topic's configuration in the words that remarks of RocketMQ 4.9 have for it."""
+    order = "true" if config.order else "false"
+    bits = zip("RWX", (PERM_READ, PERM_WRITE, PERM_INHERIT), strict=True)
+    perm = "".join(letter if config.perm & bit else "-" for letter, bit in bits)
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"order={order}]"
+    )
 
 
 def auto_created(topic: str, default: TopicEntry | None, client_queues: int) -> TopicConfig | None:

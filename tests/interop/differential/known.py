@@ -264,10 +264,6 @@ RULES: Final = (
         lambda found: found.step.code == 321 and _says(found, 1, "is not exist!"),
     ),
     Rule(
-        "a topic without a name is not there",
-        lambda found: found.step.code == 215 and not str(found.step.fields.get("topic")).strip(),
-    ),
-    Rule(
         "a broker that begins anew begins the leases of locks anew (ADR 4)",
         lambda found: (
             found.step.code == 41

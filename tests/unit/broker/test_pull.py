@@ -325,7 +325,12 @@ def test_a_commit_rides_on_the_first_run_only_where_the_flag_says(bench: Bench) 
     [
         ({"topic": "missing"}, 17, "not exist"),
         ({"topic": "W"}, 16, "forbidden"),
-        ({"queueId": 2}, 1, "queueId[2] is illegal"),
+        (
+            {"queueId": 2},
+            1,
+            "queueId[2] is illegal, topic:[T] topicConfig.readQueueNums:[2] "
+            "consumer:[/127.0.0.1:4000]",
+        ),
         ({"queueId": -1}, 1, "is illegal"),
         ({"consumerGroup": "bad group"}, 26, "does not exist"),
         ({"subscription": "||"}, 23, "parse"),

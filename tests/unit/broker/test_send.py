@@ -167,11 +167,17 @@ def test_an_open_queue_is_picked_by_the_broker(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "word"),
     [
-        ({"e": 4}, 1, "request queueId[4] is illegal"),
+        (
+            {"e": 4},
+            1,
+            "request queueId[4] is illegal, TopicConfig [topicName=T, readQueueNums=4, "
+            "writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] "
+            "Producer: 127.0.0.1:4000",
+        ),
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "forbidden"),
         ({"b": "rmq_sys_LEDGER_STATE"}, 16, "forbidden"),
         ({"b": "bad topic!"}, 1, "illegal characters"),
-        ({"b": "t" * 128}, 1, "longer than"),
+        ({"b": "t" * 128}, 1, "longer than topic max length."),
         ({"b": "missing"}, 17, "no such topic"),
         ({"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "forbidden"),
         ({"b": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}, 16, "forbidden"),

@@ -31,7 +31,7 @@ def test_a_remark_can_make_the_outcome_unknown():
 
 
 @pytest.mark.parametrize(
-    "remark", ["request queueId[9] is illegal, topic", "queueId[-1] is illegal"]
+    "remark", ["request queueId[9] is illegal, TopicConfig", "queueId[-1] is illegal"]
 )
 def test_a_queue_that_there_is_not_is_a_certain_failure(remark):
     assert for_code(1, remark).outcome is Outcome.FAILED
