@@ -31,11 +31,17 @@ SLAVE_REMARK: Final = (
 )
 BUSY: Final = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 
-#: As RocketMQ 4.9 words it, default limits included, whatever ``maxMessageSize`` says.
-ILLEGAL: Final = (
-    "the message is illegal, maybe msg body or properties length not matched. "
-    "msg body length limit 4194304, msg properties length limit 32767."
-)
+
+def illegal(body_bytes_max: int) -> str:
+    """Return what RocketMQ 4.9 says of a message that is too long, or has no body."""
+    return (
+        "the message is illegal, maybe msg body or properties length not matched. "
+        f"msg body length limit {body_bytes_max}B, msg properties length limit 32KB."
+    )
+
+
+#: With the limit that is the default.
+ILLEGAL: Final = illegal(4 * 1024**2)
 
 #: What each status means on the wire.
 PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str]]] = {

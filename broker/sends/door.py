@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.answers import illegal
 from broker.sends.half import half_of
 from broker.sends.properties import is_regular, items_of, pairs_of
 from broker.sends.rules import (
@@ -67,7 +68,14 @@ class Door:
         half: returns a message as it waits for the end of its transaction. Errors: `Refused`.
     """
 
-    __slots__ = ("_body_bytes_max", "_delay_level_max", "_half", "_rewrite", "_rewriter")
+    __slots__ = (
+        "_body_bytes_max",
+        "_delay_level_max",
+        "_half",
+        "_rewrite",
+        "_rewriter",
+        "_too_long",
+    )
 
     def __init__(
         self,
@@ -81,6 +89,7 @@ class Door:
         self._body_bytes_max = body_bytes_max
         self._delay_level_max = delay_level_max
         self._half = half
+        self._too_long = illegal(body_bytes_max)
 
     def put_by(self, message: PutMessage, properties: Rewritten) -> PutMessage:
         """Return a message that was let in as it waits: for its level, or for a transaction's end.
@@ -97,7 +106,7 @@ class Door:
         """Return sysFlag and properties of a message as they are stored. Errors: `Refused`."""
         text = header.properties or ""
         if not 0 < len(body) <= self._body_bytes_max or len(text) > PROPERTIES_BYTES_MAX:
-            raise Refused
+            raise Refused(self._too_long)
         properties = self._rewrite(text.encode("utf-8", "replace"))
         sys_flag = header.sys_flag
         if sys_flag & _ODD_FLAGS:
@@ -107,7 +116,7 @@ class Door:
         size_bytes = len(properties.text)
         if size_bytes > UNCHECKED_KEYS_BYTES:
             if size_bytes > PROPERTIES_BYTES_MAX:
-                raise Refused
+                raise Refused(self._too_long)
             check_keys(properties.text)
         return sys_flag, properties
 
@@ -123,7 +132,7 @@ class Door:
             or header.topic.startswith(RETRY_PREFIX)
             or header.sys_flag & TRANSACTION_MASK
         ):
-            raise Refused
+            raise Refused(self._too_long)
         sys_flag = client_flags(header.sys_flag)
         suffix = self._rewriter.batch_suffix(text.encode("utf-8", "replace"))
         return sys_flag, _columns(self._rewriter, suffix, body)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker.sends.room import LogRoom
     from ledgermq.remoting.protocol.frame import Frame
 
-BODY_MAX = 4 * 1024**2
+BODY_MAX = 3 * 1024**2
 STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 
 
@@ -173,6 +173,12 @@ def test_an_open_queue_is_picked_by_the_broker(bench: Bench) -> None:
             "request queueId[4] is illegal, TopicConfig [topicName=T, readQueueNums=4, "
             "writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] "
             "Producer: 127.0.0.1:4000",
+        ),
+        (
+            {"i": "long\x01" + "x" * 33_000},
+            13,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {BODY_MAX}B, msg properties length limit 32KB.",
         ),
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "forbidden"),
         ({"b": "rmq_sys_LEDGER_STATE"}, 16, "forbidden"),
