@@ -15,9 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from sim.oracles.base import Findings, Violation, guarded
+from sim.oracles.base import Findings, Oracle, Violation, guarded
+from sim.oracles.trimming import Trimming
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dledger.core.ready import Ready
     from dledger.segments.row import Segments
     from sim.oracles.replica import Change, Replica
@@ -119,3 +122,10 @@ class QueueSums:
     def _fail(self, replica: Replica, queue: ConsumeQueue, what: str) -> None:
         text = f"{replica.name}: {queue.topic}/{queue.queue_id} has {what}"
         raise Violation(self.name, text, node=replica.name)
+
+
+def oracles_of_files(
+    findings: Findings, replicas: Mapping[str, Replica]
+) -> tuple[Oracle, Oracle, Oracle]:
+    """Return the oracles of what goes from the files of a log and of its queues."""
+    return Trimming(findings, replicas), Cutting(findings), QueueSums()

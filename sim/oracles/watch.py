@@ -24,7 +24,7 @@ from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.brokers import Brokers
 from sim.oracles.compared import Compared
-from sim.oracles.cutting import Cutting, QueueSums
+from sim.oracles.cutting import oracles_of_files
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.following import LOOK_TICKS, Following
@@ -51,7 +51,6 @@ from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
 from sim.oracles.steps import Steps
 from sim.oracles.tables import Tables
-from sim.oracles.trimming import Trimming
 from sim.oracles.truth import Truth
 
 if TYPE_CHECKING:
@@ -149,9 +148,7 @@ class Watch:
             self.serving,
             self.reading,
             self.noting,
-            Trimming(self.findings, self.replicas),
-            Cutting(self.findings),
-            QueueSums(),
+            *oracles_of_files(self.findings, self.replicas),
             self.steps,
         )
 
