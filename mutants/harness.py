@@ -480,21 +480,6 @@ HARNESS: Final = (
         plant=patch("spark.job:judge", ("steps.failures[known:]", "[]")),
     ),
     Mutant(
-        name="held-by-whoever-has-anything",
-        breaks="A log that has something else at the index of a message counts as one that has it.",
-        source="An acknowledged message on one log of three: on enough, by their indexes.",
-        plant=patch("spark.log_entries:_fold", ("F.when(message, holders)", "holders")),
-    ),
-    Mutant(
-        name="witness-read-by-place",
-        breaks="What a witness saw is read by the order of its members.",
-        source="Spark: a struct is cast to another by position.",
-        plant=patch(
-            "spark.history:_column",
-            ("if not isinstance(wanted.dataType, StructType) or", "if 1 or"),
-        ),
-    ),
-    Mutant(
         name="excused-by-a-refusal",
         breaks="A disk that refused calls excuses the loss of what it had taken before.",
         source="One eio under asynchronous flush excused whatever a pair lost.",

@@ -82,7 +82,7 @@ def dead(kind: Kind, late_ns: int) -> None:
     passed_over(kind)
     t = kind.given[4]["t_recv"] + late_ns
     kind.run.add("events", idx=2, type="info", f="crash", role="consumer", node="c0",
-                 value=json.dumps({"consumer": "c0", "grp": GROUP}), t_mono_ns=t)  # fmt: skip
+                 value=json.dumps({"consumer": "c0", "grp": kind.grp}), t_mono_ns=t)  # fmt: skip
 
 
 def late_question(kind: Kind, late_ms: int, next_ms: int) -> None:
