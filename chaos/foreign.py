@@ -134,13 +134,11 @@ def _is_meant(file: Path) -> bool:
 
 def _rows_of(name: str, parts: Sequence[dict[str, pa.ChunkedArray]]) -> list[Row]:
     """Return the rows of a table, as they lie in its files."""
-    whole = {
-        column.name: pa.chunked_array(
-            [chunk for part in parts for chunk in part.pop(column.name).chunks],
-            type=arrow_type(column.type),
-        )
-        for column in TABLES[name]
-    }
+    whole = {}
+    for column in TABLES[name]:
+        chunks = [chunk for part in parts for chunk in part.pop(column.name).chunks]
+        kind = None if chunks else arrow_type(column.type)  # each part has the declared one
+        whole[column.name] = pa.chunked_array(chunks, type=kind)
     number = len(whole[TABLES[name][0].name])
     if name in BY_COLUMN:
         return stored_rows(whole, number, OFTEN)

@@ -442,12 +442,6 @@ def copied_beside(run: Path) -> None:
     (run / "tables" / "acks.parquet").write_bytes(file.read_bytes())
 
 
-def index_of_a_half(run: Path) -> None:
-    """Where a log ends is no whole number: cut down, it would lack what is behind."""
-    meta = run / "replicas" / "n1" / "meta.json"
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"end_index": 1.5}))
-
-
 DISHONEST: dict[str, tuple[foreign.After, str]] = {
     f"{table}.{name} is null": (nulled(table, name, at), name)
     for table, name, at in (
@@ -502,7 +496,6 @@ DISHONEST: dict[str, tuple[foreign.After, str]] = {
     "a folder elsewhere without Parquet": (stray("txn", "0.csv"), "0.csv"),
     "a step of a transaction twice": (step_twice, "msg_key 1"),
     "a table in two places": (copied_beside, "tables/acks"),
-    "an index of a half": (index_of_a_half, "meta.json"),
     "a word in the place of tables": (member("left_out", "sends"), "left_out"),
     "a witness that is a word": (fault_with_a_word_for_a_witness, "witness"),
 }  # fmt: skip

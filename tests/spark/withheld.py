@@ -202,6 +202,7 @@ def pipe_for_a_segment(run: Path) -> None:
 DUMPS: dict[str, foreign.After] = {
     "a commit index without end": meta('{"commit_index": 1e400}'),
     "a first index without end": meta('{"commit_index": 3, "first_index": 1e400}'),
+    "an index of a half": meta('{"commit_index": 3, "end_index": 1.5}'),
     "an end of yes": meta('{"commit_index": 3, "end_index": true}'),
     "more than numbers go": meta('{"commit_index": 1' + "0" * 400 + "}"),
     "meta.json of a thousand levels": meta('{"a":' * 50_000 + "1" + "}" * 50_000),
