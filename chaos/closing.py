@@ -106,7 +106,10 @@ class Closing:
                 where = {name: at for name, at, _ in self._late()}
                 if self._ends and not where:
                     raw, most = parts.options.run / "raw", parts.plan.reconsume_max
+                    begun_ns = parts.clock.monotonic_ns()
                     owed = await asyncio.to_thread(_owed, raw, most)
+                    if owed:  # All of a long recording is read each time: let others work as long.
+                        await asyncio.sleep((parts.clock.monotonic_ns() - begun_ns) / 1e9)
                     # What was to come may have been on a disk that is gone.
                     where = {} if parts.lost_alone else owed
                     self._retried = REFUSED not in where
