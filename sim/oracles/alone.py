@@ -61,10 +61,13 @@ class Alone:
         self._offered: dict[Queue, set[int]] = defaultdict(set)
         self._read: dict[Queue, dict[int, int | None]] = {}
         self.has_lost_power = False
+        self._lost_power_ns = 0
+        """When it did last."""
 
     def on_power_loss(self) -> None:
         """Forget what the broker may have lost by its contract."""
         self.has_lost_power = True
+        self._lost_power_ns = self._now_ns()
         self._ordered.clear()
         self._seen.clear()
         if self._is_sync:
@@ -98,9 +101,14 @@ class Alone:
 
     @guarded
     def on_acknowledged(self, queue: Queue, offset: int, keys: Sequence[int]) -> None:
-        """A send was acknowledged: nothing else was at its place."""
+        """A send was acknowledged: nothing else was at its place.
+
+        An answer may be on its way as the power goes, which then took what it acknowledges.
+        """
         places, seen = self._acknowledged[queue], self._seen[queue]
         for number, key in enumerate(keys):
+            if not self._is_sync and self._sent_ns(key) < self._lost_power_ns:
+                continue
             at = offset + number
             held = places.get(at, (key,))[0], seen.get(at, (key,))[0]
             if held != (key, key):

@@ -70,6 +70,8 @@ class Cutting:
     @guarded
     def _check(self, replica: Replica, row: Segments, position: int) -> None:
         disk, offset = replica.disk, position % row.segment_bytes
+        if disk.blocked:  # The process stands still in its sync, and what it does is not done yet.
+            return
         if not row.start <= position - offset < row.end or disk.has_failed_syncs():
             return
         path = row.path(position)

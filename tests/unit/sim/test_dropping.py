@@ -175,3 +175,20 @@ def test_what_is_dropped_while_it_is_read_is_no_gap():
     assert findings.first is None
     alone.on_audited(QUEUE, {4: 7, 6: 8}, 4, 8)
     assert findings.first.oracle == "A22 gap in a queue"
+
+
+@pytest.mark.parametrize(
+    ("is_sync", "begun_ns", "found"),
+    [(False, 5, False), (False, 15, True), (True, 5, True)],
+    ids=("begun before the power went", "begun since", "synced before it was acknowledged"),
+)
+def test_what_is_acknowledged_of_before_a_loss_of_power_may_be_gone(is_sync, begun_ns, found):
+    findings = Findings()
+    alone = Alone(
+        findings, is_sync=is_sync, tag_of=lambda _key: "", now_ns=lambda: 10,
+        sent_ns=lambda key: begun_ns if key == 7 else 20,
+    )  # fmt: skip
+    alone.on_power_loss()
+    alone.on_acknowledged(QUEUE, 3, [7])  # the answer was on its way
+    alone.on_acknowledged(QUEUE, 3, [8])
+    assert (findings.first is not None) is found

@@ -17,8 +17,8 @@ class Disk:
 
     is_watched = False
 
-    def __init__(self, *, durable=True, failed=False):
-        self.durable, self.failed = durable, failed
+    def __init__(self, *, durable=True, failed=False, blocked=False):
+        self.durable, self.failed, self.blocked = durable, failed, blocked
         self.asked = []
 
     def has_failed_syncs(self):
@@ -59,6 +59,7 @@ def cut_at(position, disk, data):
         (Disk(), row(), None),
         (Disk(durable=False), row(), Cutting.name),
         (Disk(durable=False, failed=True), row(), None),
+        (Disk(durable=False, blocked=True), row(), None),  # the sync of the cut hangs
         (Disk(durable=False), row(end=SEGMENT), None),
     ],
 )
