@@ -57,6 +57,17 @@ def test_texts_are_counted_in_whatever_a_column_has_them(
         check_inflated(file)
 
 
+def test_lists_of_texts_may_lie_in_row_groups_that_no_batch_ends_with(tmp_path: Path) -> None:
+    """A run of more than 1,048,576 sends has two such groups; each has a dictionary of its own."""
+    file = tmp_path / "x.parquet"
+    table = pa.table({"tries": [[f"node-{row % 5}"] for row in range(25_000)]})
+    pq.write_table(table, file, row_group_size=7_000)
+    check_inflated(file)
+    texts = pa.table({"tries": [[f"{row:0100}"] for row in range(30_000)]})
+    pq.write_table(texts, file, row_group_size=20_000)  # the writer gives its dictionary up midway
+    check_inflated(file)
+
+
 def test_equal_values_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.parquet"
     pq.write_table(pa.table({"n": pa.array([[7] * 5_000] * 20)}), file)
