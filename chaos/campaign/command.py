@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,12 +19,15 @@ from rich.text import Text
 
 from chaos.campaign.directory import Directory, WrongDirectory, refuse_foreign
 from chaos.campaign.junit import junit
-from chaos.campaign.outcome import FAILED, Outcome, worst_code
+from chaos.campaign.outcome import FAILED, Outcome, spent_s, worst_code
+from chaos.campaign.overlap import make_all
 from chaos.campaign.page import About, render
 from chaos.campaign.plan import (
     RUNS_MAX,
     SCENARIOS_MAX,
+    WITHOUT_SPARK,
     Bounds,
+    Job,
     Seeds,
     Settings,
     next_job,
@@ -117,7 +120,7 @@ def _known(name: str) -> str:
 
 
 def _run_options(options: argparse.Namespace) -> list[str]:
-    words = [] if options.spark else ["--no-spark"]
+    words = [] if options.spark else [WITHOUT_SPARK]
     given = {"--workload": options.workload, "--rate": options.rate, "--flush": options.flush}
     given |= {"--rounds": options.rounds, "--break": options.mutant}
     for name, value in given.items():
@@ -125,7 +128,7 @@ def _run_options(options: argparse.Namespace) -> list[str]:
     return words if options.backend == "local" else [*words, "--backend", options.backend]
 
 
-DEFAULT_OPTIONS: Final = ("--no-spark",)
+DEFAULT_OPTIONS: Final = (WITHOUT_SPARK,)
 
 
 async def _go(
@@ -143,12 +146,17 @@ async def _go(
         bounds = Bounds(runs=settings.many)  # each once
     show = _Screen(console, runner, settings, bounds)
     show.begin(again)
+
+    def following(going: Collection[int]) -> Job | None:
+        return next_job(settings, bounds, {*runner.done, *going}, spent_s(runner.outcomes))
+
+    async def make(job: Job) -> None:
+        show.run_begins(job)
+        show.run_ended(await runner.make(job))
+        publish(runner, settings, bounds, going_on=True)
+
     try:
-        while job := next_job(settings, bounds, runner.done, runner.spent_s):
-            show.run_begins(job.name)
-            found = await runner.make(job)
-            show.run_ended(found)
-            publish(runner, settings, bounds, going_on=True)
+        await make_all(following, make, runner.is_quiet)
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
         publish(runner, settings, bounds, going_on=False)
@@ -192,6 +200,7 @@ class _Screen:
         self._runner = runner
         self._settings = settings
         self._bounds = bounds
+        self._going: list[Job] = []
 
     def begin(self, again: int) -> None:
         done = len(self._runner.done)
@@ -201,18 +210,23 @@ class _Screen:
         went_on += f"; {again} are run again" if again else ""
         self._say(Text(f"Campaign {self._runner.directory.root}: {about}{went_on}"))
 
-    def run_begins(self, name: str) -> None:
+    def run_begins(self, job: Job) -> None:
         most = total(self._settings, self._bounds)
         of = "" if most is None else f"/{most}"
-        self._say(Text(f"{len(self._runner.done) + 1}{of}  {name} ..."))
+        self._going.append(job)
+        number = len(self._runner.done) + len(self._going)
+        self._say(Text(f"{number}{of}  {job.name} ..."))
 
     def run_ended(self, one: Outcome) -> None:
+        beside = "" if self._going == [one.job] else f"{one.job.name}: "
+        self._going.remove(one.job)
         counted = sum(seen.overlapped for seen in one.faults.values())
         planned = sum(seen.planned for seen in one.faults.values())
         about = f" in {one.seconds:.0f} s, {one.counts.get('acknowledged', 0):,} acknowledged"
         about += f", {counted} of {planned} faults count"
         style = STYLES.get(one.verdict, "bold yellow")
-        self._say(Text.assemble("    ", (one.verdict.upper(), style), about, self._left()))
+        verdict = (one.verdict.upper(), style)
+        self._say(Text.assemble(f"    {beside}", verdict, about, self._left()))
         for finding in one.findings[:3]:
             self._say(Text(f"    {finding.cause}", style="dim"))
 
@@ -224,7 +238,8 @@ class _Screen:
 
     def _left(self) -> str:
         runner = self._runner
-        left = seconds_left(self._settings, self._bounds, len(runner.done), runner.spent_s)
+        spent = spent_s(runner.outcomes)
+        left = seconds_left(self._settings, self._bounds, len(runner.done), spent)
         return "" if left is None else f"; about {left / 60:.0f} min to go"
 
     def _say(self, text: Text) -> None:

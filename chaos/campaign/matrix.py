@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from chaos.campaign.outcome import Outcome
-from chaos.campaign.plan import Job
+from chaos.campaign.plan import WITHOUT_SPARK, Job
 from chaos.checker.model import INVALID, VALID
 
 BASELINE: Final = "baseline"
@@ -91,7 +91,7 @@ def next_try(
     """
     number = max((one.job.number for one in outcomes), default=-1) + 1
     if not baseline_of(outcomes):
-        return Job(number=number, scenario=BASELINE, seed=1, options=("--no-spark",))
+        return Job(number=number, scenario=BASELINE, seed=1, options=(WITHOUT_SPARK,))
     if baseline_of(outcomes) != VALID:
         return None
     matrix = known(outcomes)
@@ -105,7 +105,7 @@ def next_try(
                 name = next(iter(scenarios[bug.name][rank:]), None)
                 if name is None or (bug.name, name, seed) in tried:
                     continue
-                options = ("--no-spark", *bug.options)
+                options = (WITHOUT_SPARK, *bug.options)
                 return Job(
                     number=number, scenario=name, seed=seed, mutant=bug.name, options=options
                 )

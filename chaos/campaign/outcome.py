@@ -139,6 +139,16 @@ def count_faults(rows: Iterable[Mapping[str, Any]], local: Mapping[str, Any]) ->
     return dict(sorted(found.items()))
 
 
+def spent_s(outcomes: Iterable[Outcome]) -> float:
+    """Return how many seconds runs took, those in which two were under way counted once."""
+    spent, end = 0.0, 0.0
+    for one in sorted(outcomes, key=lambda one: one.began_ms):
+        began = one.began_ms / 1000
+        spent += max(0.0, began + one.seconds - max(began, end))
+        end = max(end, began + one.seconds)
+    return spent
+
+
 def worst_code(outcomes: Iterable[Outcome]) -> int:
     """Return the exit code of all runs together: the worst verdict of any."""
     seen = {one.verdict for one in outcomes}

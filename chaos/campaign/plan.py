@@ -15,6 +15,7 @@ import msgspec
 SEEDS_MAX: Final = 1_000_000
 RUNS_MAX: Final = 100_000
 SCENARIOS_MAX: Final = 200
+WITHOUT_SPARK: Final = "--no-spark"
 IN_CONTAINERS: Final = ("--backend", "docker")
 FAILED_IN_A_ROW: Final = 3
 """After so many runs in a row that the harness could not make, something is wrong with it."""

@@ -15,7 +15,7 @@ from typing import Final
 from chaos.backends.process import Child
 from chaos.campaign.directory import Directory, read_run
 from chaos.campaign.outcome import FAILED, Outcome, outcome
-from chaos.campaign.plan import FAILED_IN_A_ROW, Job
+from chaos.campaign.plan import FAILED_IN_A_ROW, WITHOUT_SPARK, Job
 from chaos.scenarios.repeat import WITHOUT_ROUNDS
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
@@ -67,11 +67,6 @@ class Runner:
         """The runs that are over, by number."""
         return [self.done[number] for number in sorted(self.done)]
 
-    @property
-    def spent_s(self) -> float:
-        """How many seconds they took together."""
-        return sum(one.seconds for one in self.done.values())
-
     def run_again(self, verdicts: Collection[str]) -> int:
         """Let the runs that ended so be run again; return how many. Errors: `WrongDirectory`."""
         found = [one for one in self.outcomes if one.verdict in verdicts]
@@ -79,6 +74,14 @@ class Runner:
             self.directory.forget(one)
             del self.done[one.job.number]
         return len(found)
+
+    def is_quiet(self, job: Job) -> bool:
+        """Tell whether a run under way has no brokers any more, and only Spark is still to speak.
+
+        Without Spark what is left of it would take as long as the start of the next.
+        """
+        said = self.directory.run(job) / "verdict" / "inprocess.json"
+        return WITHOUT_SPARK not in job.options and said.is_file()
 
     async def make(self, job: Job) -> Outcome:
         """Make a run and write its outcome down.

@@ -21,7 +21,7 @@ from rich.text import Text
 from chaos.campaign.directory import Directory, WrongDirectory, read_run, refuse_foreign
 from chaos.campaign.minimal import fault_names, search
 from chaos.campaign.outcome import Outcome
-from chaos.campaign.plan import Job, Settings
+from chaos.campaign.plan import WITHOUT_SPARK, Job, Settings
 from chaos.campaign.runner import CannotGoOn, Keep, Runner
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import INVALID
@@ -149,7 +149,7 @@ class Shrinker:
                 scenario=str(path),
                 seed=self._target.seed,
                 mutant=self._target.mutant,
-                options=("--no-spark", "--backend", self._target.backend),
+                options=(WITHOUT_SPARK, "--backend", self._target.backend),
             )
         )
 
