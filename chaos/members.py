@@ -27,8 +27,9 @@ from chaos.scenario import (
 )
 from chaos.workload.worker import TAG_NUMBER, WorkerSpec
 
-FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 101, 201
-"""Numbers of workers by role."""
+FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 801, 20_001, 40_001
+"""Numbers of workers by role. A producer's is in the keys of its messages, which have room for 838;
+a storm takes twenty of a consumer's a minute."""
 MEMBERS_MAX = 3
 """Of a group beside the main one."""
 SPARE_S = 120.0

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chaos.members import HOSTILE, Plan, consumer_specs, producer_specs
+from chaos import replaced
+from chaos.history.payload import SEQUENCE_BITS
+from chaos.interpreter import PROCESSES_PER_WORKER
+from chaos.members import (
+    FIRST_CONSUMER,
+    FIRST_OTHER,
+    HOSTILE,
+    Plan,
+    consumer_specs,
+    producer_specs,
+)
 from chaos.replaced import ROLES, Replaceable
 from chaos.scenario import CAST, ORDERLY, Scenario, Workload
 
@@ -113,7 +123,15 @@ def test_orderly_member_is_followed_by_another_one(run):
     assert successor.history_group == victim.history_group == "chaos-orderly"
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let numbers end soon."""
+    last = {"producer": 50, "consumer": FIRST_CONSUMER + 49, "other": FIRST_OTHER + 49}
+    monkeypatch.setattr(replaced, "_LAST", last)
+
+
 @pytest.mark.parametrize("role", ["consumer", "orderly"])
+@pytest.mark.usefixtures("few")
 def test_newcomers_join_the_group_of_their_role_until_numbers_are_used_up(run, role):
     people = Replaceable(run)
     beside, come = people.running(role), []
@@ -126,6 +144,14 @@ def test_newcomers_join_the_group_of_their_role_until_numbers_are_used_up(run, r
     assert max(workers) < HOSTILE
 
 
+def test_numbers_last_for_long_campaigns_and_keys_have_room_for_all_producers():
+    """A storm of a campaign with twelve rounds ran out of them, and was without effect."""
+    assert FIRST_CONSUMER * PROCESSES_PER_WORKER <= 1 << 63 - SEQUENCE_BITS
+    assert FIRST_OTHER - FIRST_CONSUMER >= 12 * 60 * 20, "twelve hours of storms"
+    assert HOSTILE * PROCESSES_PER_WORKER < 1 << 31
+
+
+@pytest.mark.usefixtures("few")
 def test_nobody_is_chosen_when_numbers_are_used_up(run):
     people = Replaceable(run)
     while people.pick("orderly"):
