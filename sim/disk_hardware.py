@@ -68,6 +68,8 @@ class Hardware(ABC):
         """Paths of the steps that a rule has failed, in their order; not for want of space."""
         self.damages = 0
         """How often a fault has changed what lies here: flipped bits, lost power, lost files."""
+        self.flips = 0
+        """How often bits of what was synced were flipped."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
         self.told_used: float | None = None
@@ -242,6 +244,7 @@ class Hardware(ABC):
 
     def _note_damage(self, what: str, path: str, offset: int, size: int) -> None:
         self.damages += 1
+        self.flips += what == "corruption"
         if self.trace is not None:
             number = self.path_number(path)
             self.trace.event(

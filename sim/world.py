@@ -53,6 +53,7 @@ from sim.oracles.queue_files import QueueFiles
 from sim.oracles.queue_units import check_units
 from sim.oracles.records import id_head
 from sim.oracles.refusing import Refusing
+from sim.oracles.restarting_plain import PlainRestarts
 from sim.oracles.saved_tables import SavedTables
 from sim.oracles.shares import Looks
 from sim.oracles.watch import Watch
@@ -335,6 +336,9 @@ class World(Machines):
         plan_crashes(self)
         edging.slow_files(self)
         if layout.alone:
+            restarts = PlainRestarts(self.findings)
+            for name in layout.alone:
+                restarts.listen(name, self.disk(name), self._running_alone)
             Looks(self.at, lambda: self.loop.now_ns, self._running_alone, self.findings).look()
 
     # Processes

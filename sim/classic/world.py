@@ -29,6 +29,7 @@ from sim.oracles.pair_tables import PairTables
 from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
 from sim.oracles.reporting import Reporting
+from sim.oracles.restarting_plain import PlainRestarts
 from sim.oracles.shares import check_shares
 from sim.oracles.wire import Tap
 
@@ -165,6 +166,9 @@ class ClassicWorld(PlainWorld):
     def start_all(self) -> None:
         """Start every machine, and begin to look."""
         super().start_all()
+        restarts = PlainRestarts(self.findings)
+        for name in self.pair.brokers:
+            restarts.listen(name, self.disk(name), self.pair.running)
         self.look()
         self.look_at_streams(self.pair.running)
 

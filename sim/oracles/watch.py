@@ -48,6 +48,7 @@ from sim.oracles.promotion import Promotion
 from sim.oracles.reading import Reading
 from sim.oracles.remembered import Remembered
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
+from sim.oracles.restarting import Restarting
 from sim.oracles.serving import Serving
 from sim.oracles.steps import Steps
 from sim.oracles.tables import Tables
@@ -122,6 +123,7 @@ class Watch:
         self.fatal_failure, self.remembered = FatalFailure(), Remembered()
         self.serving, self.noting = Serving(self.findings), Noting()
         self.steps = Steps(self.findings, self.truth)
+        self.restarting = Restarting(self.findings)
         self.reading = Reading(self.truth, self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
@@ -150,6 +152,7 @@ class Watch:
             self.noting,
             *oracles_of_files(self.findings, self.replicas),
             self.steps,
+            self.restarting,
         )
 
     def tell_time(
@@ -305,6 +308,7 @@ class Watch:
         self.durable.on_change(replica, change)
         self.invariants.on_change(replica, change)
         self.steps.on_change(replica, change)
+        self.restarting.on_change(replica, change)
         self.fatal_failure.on_change(replica, change)
         is_applied, is_told = now[5] == before[5], now[6] == before[6]
         if not (is_applied and is_told):

@@ -20,6 +20,7 @@ from sim.oracles.base import Violation
 from sim.oracles.line_tables import LineTables
 from sim.oracles.plain_saved import ends_copied
 from sim.oracles.queue_files import QueueFiles
+from sim.oracles.restarting_plain import PlainRestarts
 from sim.oracles.shares import Looks
 from sim.oracles.wire import Tap
 from sim.switch.answers import ReplicaEnd
@@ -144,6 +145,9 @@ class SwitchWorld(PlainWorld):
     def start_all(self) -> None:
         """Start every machine, and begin to look."""
         super().start_all()
+        restarts = PlainRestarts(self.findings)
+        for name in self.replicas.brokers:
+            restarts.listen(name, self.disk(name), self.replicas.running)
         Looks(self.at, lambda: self.loop.now_ns, self.replicas.running, self.findings).look()
         self.look_at_streams(self.replicas.running)
 
