@@ -14,6 +14,8 @@ import typer
 
 from cli.account import TlsFiles, account_of_run, tls_of_run
 from cli.messages import NameServers, parse_addresses
+from cli.say import say
+from ledgermq.runtime.printable import one_line
 
 if TYPE_CHECKING:
     import ssl
@@ -51,7 +53,7 @@ def cluster_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = Fals
     async def job(client: RemotingClient) -> int:
         body = await _cluster(client, parse_addresses(namesrv))
         if as_json:
-            typer.echo(json.dumps(body, indent=2))
+            say(json.dumps(body, indent=2))
             return 0
         rows = [
             {"cluster": data.get("cluster"), "broker": name, "id": broker_id, "address": address}
@@ -79,7 +81,7 @@ def topic_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False)
         addresses = parse_addresses(namesrv)
         body = await ask_any(client, addresses, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = sorted(body["topicList"])
-        typer.echo(json.dumps(topics) if as_json else "\n".join(topics))
+        say(json.dumps(topics) if as_json else "\n".join(map(one_line, topics)))
         return 0
 
     run_job(job)
@@ -102,7 +104,7 @@ def topic_route(
         body = await ask_any(
             client, addresses, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
         )
-        typer.echo(json.dumps(body, indent=2))
+        say(json.dumps(body, indent=2))
         return 0
 
     run_job(job)
@@ -152,7 +154,7 @@ def _tls_context(files: TlsFiles) -> ssl.SSLContext | None:
 
 
 def _fail(error: AdminError) -> int:
-    typer.echo(f"ledgermq: {' '.join(str(error).split())}", err=True)
+    say(f"ledgermq: {' '.join(str(error).split())}", err=True)
     return 1
 
 
@@ -226,9 +228,9 @@ async def all_brokers(client: RemotingClient, addresses: tuple[str, ...]) -> lis
 def print_table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     """Print ``rows`` under those ``columns`` that any row has."""
     used = [column for column in columns if any(row.get(column) not in {None, ""} for row in rows)]
-    cells = [used] + [["" if (v := row.get(c)) is None else str(v) for c in used] for row in rows]
+    cells = [used] + [
+        ["" if (v := row.get(c)) is None else one_line(str(v)) for c in used] for row in rows
+    ]
     widths = [max(len(line[i]) for line in cells) for i in range(len(used))]
     for line in cells:
-        typer.echo(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        )
+        say("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

@@ -12,6 +12,7 @@ import typer
 
 from cli.admin import AdminError, AsJson, all_brokers, print_table, run_job
 from cli.messages import NameServers, parse_addresses
+from cli.say import say
 from cli.signing import ask_signed
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _ask_each(
             except AdminError as error:
                 rows.append({"address": address, "error": str(error)})
         if as_json:
-            typer.echo(json.dumps(rows, indent=2))
+            say(json.dumps(rows, indent=2))
         else:
             print_table(rows, columns)
         return 1 if not rows or any("error" in row for row in rows) else 0

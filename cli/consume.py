@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import re
@@ -19,8 +18,10 @@ import typer
 
 from cli.account import AccessKey, SecretKey, config_of_run, take_account
 from cli.messages import PANEL, AsJson, NameServers, Progress, Tally, parse_addresses
+from cli.say import say
 from cli.times import TIME_FORMS, moment_ms
 from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.printable import json_line, one_line
 
 if TYPE_CHECKING:
     from ledgermq.client import (
@@ -106,7 +107,7 @@ def consume(
     try:
         code = asyncio.run(print_messages(parse_addresses(namesrv), wanted, printer))
     except KeyboardInterrupt as stop:
-        typer.echo(f"ledgermq: interrupted: {printer.tally.words()}", err=True)
+        say(f"ledgermq: interrupted: {printer.tally.words()}", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from stop
     finally:
         log.removeFilter(_is_news)
@@ -191,7 +192,7 @@ class Printer:
             await _leave_unfinished()
         for message in messages:
             try:
-                typer.echo(self._line(message, context))
+                say(self._line(message, context))
             except (OSError, ValueError) as error:  # a pipe that is closed, a disk that is full
                 self.failed = error
                 self.enough.set()
@@ -206,9 +207,9 @@ class Printer:
 
         if self._as_json:
             row = {**message_row(message), "brokerName": context.queue.broker_name}
-            return json.dumps(row, ensure_ascii=False)
+            return json_line(row)
         where = f"{context.queue.broker_name}/{context.queue.queue_id}"
-        return f"{where} {message.queue_offset} {message.body.decode(errors='replace')}"
+        return f"{where} {message.queue_offset} {one_line(message.body.decode(errors='replace'))}"
 
 
 async def _leave_unfinished() -> None:
@@ -260,7 +261,7 @@ async def print_messages(addresses: tuple[str, ...], wanted: Wanted, printer: Pr
         try:
             await consumer.wait_joined(min(JOIN_S, wanted.seconds or JOIN_S))
         except RemotingError as error:
-            typer.echo(f"ledgermq: {in_words(error, wanted.topic, addresses)}", err=True)
+            say(f"ledgermq: {in_words(error, wanted.topic, addresses)}", err=True)
             return 1
         watches = [asyncio.create_task(_watch(consumer, printer, wanted))]
         if wanted.progress:
@@ -274,12 +275,12 @@ async def print_messages(addresses: tuple[str, ...], wanted: Wanted, printer: Pr
         # Who reads has had enough; the interpreter would complain when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif printer.failed is not None:
-        typer.echo(f"ledgermq: cannot print: {printer.failed}", err=True)
+        say(f"ledgermq: cannot print: {printer.failed}", err=True)
         return 1
     if printer.seen >= wanted.count:
         return 0
     short = f"{printer.seen} of {wanted.count} {wanted.what} came in {wanted.seconds:g} s"
-    typer.echo(f"ledgermq: {short}", err=True)
+    say(f"ledgermq: {short}", err=True)
     return 1
 
 
@@ -307,7 +308,7 @@ async def _watch(consumer: PushConsumer, printer: Printer, wanted: Wanted) -> No
         quiet += WATCH_S
         hindrance = "; ".join(str(error) for _, error in sorted(consumer.problems.items()))
         if hindrance and hindrance != told:
-            typer.echo(f"ledgermq: {hindrance}; trying again", err=True)
+            say(f"ledgermq: {hindrance}; trying again", err=True)
         told = hindrance
         if quiet == QUIET_S and not printer.seen:
-            typer.echo(f"ledgermq: waiting for {wanted.what} (Ctrl-C ends)", err=True)
+            say(f"ledgermq: waiting for {wanted.what} (Ctrl-C ends)", err=True)

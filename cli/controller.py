@@ -16,6 +16,7 @@ import typer
 
 from cli.admin import TIMEOUT_MS, AdminError, AsJson, print_table, run_job
 from cli.messages import parse_addresses
+from cli.say import say
 from cli.signing import find_credentials
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def get_metadata(controllers: Addresses, as_json: AsJson = False) -> None:
             else:
                 rows.append({"address": address, **answer.ext_fields})
         if as_json:
-            typer.echo(json.dumps(rows, indent=2))
+            say(json.dumps(rows, indent=2))
         else:
             columns = ("address", "group", "isLeader", "controllerLeaderId")
             print_table(rows, (*columns, "controllerLeaderAddress", "peers", "error"))
@@ -86,11 +87,11 @@ def get_in_sync(controllers: Addresses, name: Name = "", as_json: AsJson = False
         if name and name not in table:
             raise AdminError(f"{leader}: no broker called {name} has ever registered")
         if as_json:
-            typer.echo(json.dumps(table, indent=2))
+            say(json.dumps(table, indent=2))
         else:
             rows = [row for one in sorted(table) for row in _rows(one, table[one])]
             if not rows:
-                typer.echo("no broker has registered with these controllers yet")
+                say("no broker has registered with these controllers yet")
                 return 0
             print_table(rows, ("name", "id", "role", "in_sync", "alive", "epoch", "address"))
         return 0
@@ -154,7 +155,7 @@ def _change(controllers: str, code: int, fields: Mapping[str, str]) -> None:
         leader, name = await _leader(client, parse_addresses(controllers, "--controllers"))
         answer = await _request(client, leader, code, fields=fields, signed_for=name)
         found = answer.ext_fields
-        typer.echo(
+        say(
             f"master={found.get('masterBrokerId')} epoch={found.get('masterEpoch')}"
             f" address={found.get('masterAddress') or '-'}"
         )

@@ -30,6 +30,7 @@ import typer
 from chaos.hints import has_target
 from chaos.needs import EXTRAS, missing
 from chaos.shim.build import compiler
+from cli.say import say
 from ledgermq.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def examine(probes: Sequence[Callable[[], Finding]], *, as_json: bool) -> None:
     """Make the probes, print what they found, and leave with the exit code that follows."""
     findings = [probe() for probe in probes]
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+        say(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     else:
         _print(findings)
     raise typer.Exit(2 if any(finding.state is State.MISSING for finding in findings) else 0)

@@ -17,6 +17,7 @@ import typer
 
 from chaos.hints import program
 from chaos.needs import require
+from cli.say import say
 
 PANEL = "Faults and proof"
 EXIT_INPUT = 2
@@ -106,10 +107,10 @@ def import_(
     except OSError as error:
         _refuse(_told(error, error.filename or f"{source} into {out}"))
     for name, rows in sorted(made.rows.items()):
-        typer.echo(f"{name:<12} {rows:>12,}")
+        say(f"{name:<12} {rows:>12,}")
     for line in made.problems:
-        typer.echo(line)
-    typer.echo(f"made {out}; judge it: {program()} chaos check {out}")
+        say(line)
+    say(f"made {out}; judge it: {program()} chaos check {out}")
 
 
 def export(
@@ -157,10 +158,10 @@ def export(
     except OSError as error:
         _refuse(_told(error, target))
     for line in history.problems:
-        typer.echo(line, err=True)
-    typer.echo(f"wrote {target}: {made.operations:,} lines")
+        say(line, err=True)
+    say(f"wrote {target}: {made.operations:,} lines")
     if made.left_out:
-        typer.echo(f"{made.left_out:,} rows have no place in it: copies, or messages without one")
+        say(f"{made.left_out:,} rows have no place in it: copies, or messages without one")
 
 
 def _read(mapping: Path) -> str:
@@ -197,9 +198,9 @@ def _told(error: OSError, where: Path | str) -> str:
 
 
 def _progress(line: str) -> None:
-    typer.echo(line, err=True)
+    say(line, err=True)
 
 
 def _refuse(lines: str) -> NoReturn:
-    typer.echo(lines, err=True)
+    say(lines, err=True)
     raise typer.Exit(EXIT_INPUT)

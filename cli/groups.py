@@ -15,6 +15,7 @@ import typer
 from cli.account import config_of_run
 from cli.admin import print_table
 from cli.messages import NameServers, parse_addresses
+from cli.say import say
 from cli.signing import find_credentials
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def consumer_progress(
         left_out = {one.name for one in places} - {one.name for one in places if not one.broker_id}
         if left_out:
             names = ", ".join(sorted(left_out))
-            typer.echo(f"ledgermq: no master and no leader at the moment: {names}", err=True)
+            say(f"ledgermq: no master and no leader at the moment: {names}", err=True)
         if not any(one.consumer_offset > 0 for one in found) and not await _is_known(client, group):
             return []
         return [
@@ -319,12 +320,12 @@ def _run(
     except InvalidMessage as error:  # the options' fault
         raise typer.BadParameter(str(error)) from error
     except RemotingError as error:
-        typer.echo(f"ledgermq: {' '.join(str(error).split())}", err=True)
+        say(f"ledgermq: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(1) from error
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        say(json.dumps(rows, indent=2))
     elif rows:
         print_table(rows, tuple(rows[0]))
     if not rows:
-        typer.echo(f"ledgermq: {none}", err=True)
+        say(f"ledgermq: {none}", err=True)
         raise typer.Exit(1)

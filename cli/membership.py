@@ -17,6 +17,7 @@ import typer
 
 from cli.admin import AdminError, AsJson, all_brokers, ask, run_job
 from cli.messages import NameServers, parse_addresses
+from cli.say import say
 from cli.signing import ask_signed
 
 if TYPE_CHECKING:
@@ -153,11 +154,11 @@ def _change(
             if not is_done(fields, status):
                 answer = await insist(partial(_ask_leader, client, look, fields), may_go_on)
                 if not as_json:
-                    typer.echo(f"{fields['op']} {fields['node']}: {describe(answer)}")
+                    say(f"{fields['op']} {fields['node']}: {describe(answer)}")
             elif not as_json:
-                typer.echo(f"{fields['op']} {fields['node']}: is so already")
+                say(f"{fields['op']} {fields['node']}: is so already")
         if as_json:
-            typer.echo(json.dumps(answer))
+            say(json.dumps(answer))
         return 0
 
     run_job(job)

@@ -16,6 +16,7 @@ import typer
 
 from cli.account import AccessKey, SecretKey, config_of_run, take_account
 from cli.messages import PANEL, AsJson, NameServers, Progress, Tally, parse_addresses
+from cli.say import say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -126,7 +127,7 @@ def produce(
     try:
         code = asyncio.run(send_all(parse_addresses(namesrv), bodies, sending, tally))
     except KeyboardInterrupt as stop:
-        typer.echo(f"ledgermq: interrupted: {tally.words()}", err=True)
+        say(f"ledgermq: interrupted: {tally.words()}", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from stop
     raise typer.Exit(code)
 
@@ -170,12 +171,12 @@ async def send_all(
                         _complain(error, tally)
                     else:
                         tally.good += 1
-                        typer.echo(_row(result, as_json=sending.as_json))
+                        say(_row(result, as_json=sending.as_json))
     finally:
         if shown is not None:
             shown.cancel()
     if sending.progress:
-        typer.echo(f"ledgermq: {tally.words()}", err=True)
+        say(f"ledgermq: {tally.words()}", err=True)
     return 1 if tally.bad else 0
 
 
@@ -217,7 +218,7 @@ def _complain(error: Exception, tally: Tally) -> None:
     tally.bad += 1
     outcome = getattr(error, "outcome", None)
     known = "" if outcome is None else f" ({outcome.name.lower()})"
-    typer.echo(f"ledgermq: not acknowledged{known}: {error}", err=True)
+    say(f"ledgermq: not acknowledged{known}: {error}", err=True)
 
 
 def _row(result: SendResult, *, as_json: bool) -> str:

@@ -7,7 +7,6 @@ prints a line a message, with the names of a Java client's message, as ``ledgerm
 from __future__ import annotations
 
 import asyncio
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,6 +15,8 @@ import typer
 from cli.account import config_of_run
 from cli.admin import print_table
 from cli.messages import NameServers, parse_addresses
+from cli.say import say
+from ledgermq.runtime.printable import json_line, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -159,11 +160,11 @@ def _run(
     try:
         found = asyncio.run(find(config))
     except RemotingError as error:
-        typer.echo(f"ledgermq: {' '.join(str(error).split())}", err=True)
+        say(f"ledgermq: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(1) from error
     show(found)
     if not found:
-        typer.echo(f"ledgermq: {NONE_FOUND}", err=True)
+        say(f"ledgermq: {NONE_FOUND}", err=True)
         raise typer.Exit(1)
 
 
@@ -180,7 +181,7 @@ def _print_lines(messages: list[MessageExt]) -> None:
     from ledgermq.remoting.protocol.message_row import message_row
 
     for one in messages:
-        typer.echo(json.dumps(message_row(one), ensure_ascii=False))
+        say(json_line(message_row(one)))
 
 
 def _print_whole(messages: list[MessageExt]) -> None:
@@ -194,7 +195,10 @@ def _print_whole(messages: list[MessageExt]) -> None:
         row["body"] = one.body.decode("utf-8", "backslashreplace")
         del row["bodyBase64"]
         width = max(map(len, row))
-        typer.echo("\n".join(f"{name.ljust(width)}  {value}" for name, value in row.items()) + "\n")
+        say(
+            "\n".join(f"{name.ljust(width)}  {one_line(str(value))}" for name, value in row.items())
+            + "\n"
+        )
 
 
 def _time(wall_ms: int) -> str:

@@ -14,6 +14,7 @@ import typer
 from cli.admin import AdminError, AsJson, all_brokers, ask, print_table, run_job
 from cli.membership import for_people
 from cli.messages import NameServers, parse_addresses
+from cli.say import say
 from cli.signing import ask_signed
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def raft_status(
             await _confirm(client, rows)
         followers = validator(rows)
         if as_json:
-            typer.echo(json.dumps(rows, indent=2))
+            say(json.dumps(rows, indent=2))
         else:
             print_table([for_people(row) for row in rows], STATUS_COLUMNS)
             for table, columns in (
@@ -93,7 +94,7 @@ def raft_status(
                 (slaves_of(rows), SLAVE_COLUMNS),
             ):
                 if table:
-                    typer.echo("")
+                    say("")
                     print_table(table, columns)
         well = rows and all(row["health"] == "ok" for row in [*rows, *followers])
         proven = not linearizable or any("read_index" in row for row in rows)
@@ -136,7 +137,7 @@ def transfer_leader(
         answer = await ask_signed(
             client, row["address"], RequestCode.TRANSFER_LEADER, {"target": target}
         )
-        typer.echo(f"{answer['leader']} leads {row['group']} in term {answer['term']}")
+        say(f"{answer['leader']} leads {row['group']} in term {answer['term']}")
         return 0
 
     run_job(job)
@@ -289,14 +290,14 @@ def _event_directories(path: Path) -> Iterator[Path]:
 
 
 def _no_events(path: Path) -> int:
-    typer.echo(f"ledgermq: no directory raft_event below {path}; is it a broker's store?", err=True)
+    say(f"ledgermq: no directory raft_event below {path}; is it a broker's store?", err=True)
     return 1
 
 
 def _print_events(rows: Iterable[Row], *, as_json: bool) -> None:
     describe: Callable[[Row], str] = _json_line if as_json else _event_line
     for row in rows:
-        typer.echo(describe(row))
+        say(describe(row))
 
 
 def _json_line(row: Row) -> str:

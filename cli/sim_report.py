@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cli.say import say
 from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 from mutants.planting import planted
 from sim import together
@@ -58,11 +59,11 @@ class Printer:
 
     def say(self, text: str) -> None:
         """Tell how it goes."""
-        typer.echo(text, err=True)
+        say(text, err=True)
 
     def result(self, text: str, value: dict[str, Any]) -> None:
         """Print a result."""
-        typer.echo(json.dumps(value, default=str) if self.as_json else text)
+        say(json.dumps(value, default=str) if self.as_json else text)
 
 
 def draw_plan(seed: int, mode: str | None, *, overkill: bool) -> Plan:
@@ -104,7 +105,7 @@ def one(printer: Printer, plan: Plan, out: Path, *, trace: bool, shrink: bool) -
     result = run_plan(plan, trace_lines=trace)
     if trace:
         for line in result.lines:
-            typer.echo(line, err=printer.as_json)
+            say(line, err=printer.as_json)
     printer.result(describe(result), as_row(result))
     if result.failed:
         _keep(printer, plan, result, out, shrink=shrink)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.say import say
 from cli.times import TIME_FORMS, moment_ms
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def verify(path: Place, as_json: AsJson = False) -> None:
     with _progress("verify", folder) as progress:
         report = check(folder, progress)
     if as_json:
-        typer.echo(json.dumps(report.as_row(), indent=2))
+        say(json.dumps(report.as_row(), indent=2))
     else:
         store_output.print_report(report)
     raise typer.Exit(EXIT_DAMAGED if report.findings.health is Health.DAMAGED else 0)
@@ -141,7 +142,7 @@ def stat(path: Place, as_json: AsJson = False) -> None:
     with _progress("stat", folder) as progress:
         found = collect(folder, progress)
     if as_json:
-        typer.echo(json.dumps(found.as_row(), indent=2))
+        say(json.dumps(found.as_row(), indent=2))
     else:
         store_output.print_statistics(found)
     raise typer.Exit(EXIT_DAMAGED if found.damaged else 0)
@@ -191,9 +192,9 @@ def rebuild(
         + (f"; {len(plan.kept)} queues without messages kept" if plan.kept else "")
     )
     if yes:
-        typer.echo(f"made {parts} anew: {counts}; the old ones: *.replaced")
+        say(f"made {parts} anew: {counts}; the old ones: *.replaced")
     else:
-        typer.echo(f"would make {parts} anew: {counts}; nothing was written, --yes does it")
+        say(f"would make {parts} anew: {counts}; nothing was written, --yes does it")
 
 
 def _open(path: str) -> StoreFolder:
@@ -207,7 +208,7 @@ def _open(path: str) -> StoreFolder:
     holder = folder.locked_by()
     if holder is not None:
         who = f"process {holder}" if holder else "another process"
-        typer.echo(f"ledgermq: in use by {who}: this is what is there now", err=True)
+        say(f"ledgermq: in use by {who}: this is what is there now", err=True)
     return folder
 
 
@@ -232,13 +233,14 @@ def _progress(
 def _print_messages(messages: Dump, *, as_json: bool) -> None:
     """Print rows until all are out, or nobody reads any more."""
     from cli.store_output import message_line
+    from ledgermq.runtime.printable import json_line
 
     try:
         if as_json:
             for row in messages.queue_rows():
-                sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+                sys.stdout.write(json_line(row) + "\n")
         for row in messages.message_rows():
-            line = json.dumps(row, ensure_ascii=False) if as_json else message_line(row)
+            line = json_line(row) if as_json else message_line(row)
             sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
@@ -247,13 +249,13 @@ def _print_messages(messages: Dump, *, as_json: bool) -> None:
 
 
 def _tell_damage(messages: Dump) -> int:
-    from store.offline.files import shown
+    from ledgermq.runtime.printable import shown
 
     for path, offset, reason in messages.damages:
-        typer.echo(f"ledgermq: damaged: {shown(path)} offset {offset}: {reason}", err=True)
+        say(f"ledgermq: damaged: {shown(path)} offset {offset}: {reason}", err=True)
     if messages.tail is not None:
         path, offset, reason = messages.tail
-        typer.echo(f"ledgermq: the log ends at {shown(path)} offset {offset}: {reason}", err=True)
+        say(f"ledgermq: the log ends at {shown(path)} offset {offset}: {reason}", err=True)
     return EXIT_DAMAGED if messages.damages else 0
 
 

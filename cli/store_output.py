@@ -8,10 +8,9 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from cli.admin import print_table
-from store.offline.files import shown
+from cli.say import say
+from ledgermq.runtime.printable import shown
 from store.offline.findings import Health, Severity
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 def print_report(report: Report) -> None:
     """Print what a check found, the worst first, and the verdict last."""
     totals = report.totals
-    typer.echo(
+    say(
         f"{shown(report.folder.root)}: {report.folder.kind} log from {totals['logBegin']} to"
         f" {totals['logEnd']}, {totals['records']} records, {totals['messages']} messages in"
         f" {totals['queues']} queues; {totals['indexEntries']} keys in {totals['indexFiles']} files"
@@ -49,18 +48,18 @@ def print_report(report: Report) -> None:
         where = _relative(report.folder, finding.path)
         if finding.offset is not None:
             where += f" offset {finding.offset}"
-        typer.echo(f"{finding.severity:<9} {finding.part}: {where}")
+        say(f"{finding.severity:<9} {finding.part}: {where}")
         remedy = f" ({finding.remedy})" if finding.remedy else ""
-        typer.echo(f"{'':<9} {shown(finding.what)}{remedy}")
+        say(f"{'':<9} {shown(finding.what)}{remedy}")
     for (severity, part, kind), count in report.findings.omitted.items():
-        typer.echo(f"{severity:<9} {part}: {count} more of the kind {kind!r}")
+        say(f"{severity:<9} {part}: {count} more of the kind {kind!r}")
     health = report.findings.health
-    typer.echo(f"{health}: {MEANING[health]}")
+    say(f"{health}: {MEANING[health]}")
 
 
 def print_statistics(found: Statistics) -> None:
     """Print numbers as tables: log, key index, topics, queues."""
-    typer.echo(
+    say(
         f"{shown(found.folder.root)}: {found.folder.kind}"
         + (", not stopped cleanly" if found.folder.was_aborted else "")
         + (f", in use by process {found.in_use_by}" if found.in_use_by is not None else "")
@@ -68,19 +67,19 @@ def print_statistics(found: Statistics) -> None:
     for log in found.logs:
         _print_log(log, found.folder)
     if found.index:
-        typer.echo("")
+        say("")
         rows = [_index_row(row) for row in found.index]
         print_table(rows, ("index", "entries", "slots", "begin", "end", "size", "disk", "error"))
     queues = [_queue_row(row) for row in (count.as_row() for _, count in _sorted(found))]
     if queues:
-        typer.echo("")
+        say("")
         print_table(
             queues,
             ("topic", "queue", "messages", "min", "max", "behind", "bytes", "first", "last",
              "files", "disk"),
         )  # fmt: skip
     if found.damaged:
-        typer.echo(f"{found.damaged} places could not be read; see: ledgermq store verify")
+        say(f"{found.damaged} places could not be read; see: ledgermq store verify")
 
 
 def message_line(row: Row) -> str:
@@ -158,17 +157,17 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _print_log(log: Row, folder: StoreFolder) -> None:
-    typer.echo(
+    say(
         f"log {_relative(folder, log['directory'])}: {log['records']} records from {log['begin']}"
         f" to {log['end']}, {_moment(log['firstStored'])} to {_moment(log['lastStored'])}"
     )
     if log["kind"] == "dledger":
-        typer.echo(
+        say(
             f"  entries {log['firstIndex']} to {log['lastIndex']}, term {log['lastTerm']}, synced"
             f" {log['syncedIndex']}, committed {log['committedIndex']}, snapshot up to"
             f" {'none' if log['snapshotIndex'] is None else log['snapshotIndex']}"
         )
-    typer.echo(
+    say(
         f"  {log['segments']} segments of {_size(log['segmentBytes'])}:"
         f" {_size(log['apparentBytes'])}, {_size(log['allocatedBytes'])} on the disk"
     )

@@ -119,4 +119,21 @@ ATTACKED: Final = (
             ("if len(latest_ms) == latest_ms.maxlen:", "if False:"),
         ),
     ),
+    Mutant(
+        name="orders-for-a-terminal",
+        breaks="What a message holds reaches the terminal of who looks at it as it came.",
+        source="CWE-150: a body with ESC [2J clears the screen, ESC ]0; names the window.",
+        plant=patch(
+            "ledgermq.runtime.printable:_spelt",
+            ("return orders.sub(", "return text or orders.sub("),
+        ),
+    ),
+    Mutant(
+        name="consumed-lines-forged",
+        breaks="A body with a line end is printed as the lines of two messages.",
+        source="A body of `paid`, a line end and `b/0 8 refunded`.",
+        plant=patch(
+            "ledgermq.runtime.printable:_spelt", ("return orders.sub(", "return _ORDERS.sub(")
+        ),
+    ),
 )

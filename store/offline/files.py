@@ -13,6 +13,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from ledgermq.runtime.printable import shown
+
 NAME_DIGITS: Final = 20
 POSITION_MAX: Final = 2**63 - 1
 WINDOW_BYTES: Final = 1 << 20
@@ -251,12 +253,6 @@ def read_small(path: str, limit: int) -> bytes | None:
         return file.read_exact(0, file.size)
     finally:
         file.close()
-
-
-def shown(text: str) -> str:
-    """Return a name as it can be printed, whatever bytes it is made of."""
-    plain = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in plain)
 
 
 def _as_os_error(error: Exception) -> OSError:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
+from ledgermq.runtime.printable import shown
 from store.offline.files import (
     FileRow,
     ReadError,
@@ -25,7 +26,6 @@ from store.offline.files import (
     maybe_info,
     names_in,
     read_row,
-    shown,
 )
 
 EXPECTED: Final = (

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ledgermq.runtime.printable import shown
 from store.config import DEFAULT_DELAY_LEVELS_MS
 from store.layout import SCHEDULE_TOPIC_BYTES, UNIT_BYTES, delivery_code, tags_code
-from store.offline.files import ReadError, is_directory, shown
+from store.offline.files import ReadError, is_directory
 from store.offline.findings import Findings, Part
 from store.offline.queues import GAP_SIZE, Queue, QueueKey, Queues
 

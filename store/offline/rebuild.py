@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from dledger.mark import LogMark
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.printable import shown
 from store.config import DEFAULT_DELAY_LEVELS_MS, IndexConfig, StoreConfig
 from store.ha.switch.epochs import EPOCH_FILE
 from store.index.key_index import KeyIndex
@@ -40,7 +41,7 @@ from store.layout import (
     tags_code,
 )
 from store.limits import SKIPPED_MAX
-from store.offline.files import ReadError, StoreFile, is_directory, read_small, shown
+from store.offline.files import ReadError, StoreFile, is_directory, read_small
 from store.offline.findings import Findings
 from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogKind
 from store.offline.index_files import IndexReader, NoIndexError, index_files

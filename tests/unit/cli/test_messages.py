@@ -90,7 +90,7 @@ def test_what_cannot_be_printed_is_left_unfinished_and_ends_the_command(error, m
     async def body():
         printed = []
 
-        def echo(line):
+        def echo(line, err=False):
             if printed:
                 raise error
             printed.append(line)
