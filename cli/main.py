@@ -37,6 +37,7 @@ from cli import (
     sim,
     store,
 )
+from cli.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +178,7 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _complain(message: str) -> None:
-    typer.echo(f"ledgermq: {' '.join(message.split())}", err=True)
+    say(f"ledgermq: {' '.join(message.split())}", err=True)
 
 
 if __name__ == "__main__":

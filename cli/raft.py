@@ -243,10 +243,20 @@ def _health(row: Row) -> str:
 
 
 def read_events(directory: Path) -> list[Row]:
-    """Return the events of one ``raft_event`` directory, in order."""
-    from chaos.history.raft_event import decode_events, words
+    """Return the events of one ``raft_event`` directory, in order.
 
-    rows = decode_events(file.read_bytes() for file in sorted(directory.iterdir()))
+    What is no file is left out. Errors: `FatalError` for one that is too large to be read.
+    """
+    from chaos.history.raft_event import decode_events, words
+    from ledgermq.runtime.errors import FatalError
+    from ledgermq.runtime.regular import READ_BYTES_MAX
+    from store.offline.files import ReadError, read_small
+
+    files = sorted(map(str, directory.iterdir()))
+    try:
+        rows = decode_events(read_small(file, READ_BYTES_MAX) or b"" for file in files)
+    except ReadError as error:
+        raise FatalError(f"no events can be read: {error}") from error
     node = next((words(r["extra"]).get("node") for r in rows if r["kind"] == "boot"), None)
     return [{"node": node, **row} for row in rows]
 

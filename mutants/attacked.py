@@ -136,4 +136,10 @@ ATTACKED: Final = (
             "ledgermq.runtime.printable:_spelt", ("return orders.sub(", "return _ORDERS.sub(")
         ),
     ),
+    Mutant(
+        name="tools-read-files-of-any-size",
+        breaks="A tool reads a file of a directory that somebody gave us, however large it is.",
+        source="A sparse raft_event/entries-1 of 8 GiB: raftEvents took as much memory.",
+        plant=patch("store.offline.files:read_small", ("if file.size > limit:", "if False:")),
+    ),
 )

@@ -7,6 +7,7 @@ import pytest
 
 from cli.admin import print_table
 from cli.consume import Printer, Wanted
+from cli.main import run
 from cli.query import _print_lines, _print_whole
 from cli.say import say
 from ledgermq.remoting.protocol.message import MessageExt
@@ -83,3 +84,8 @@ def test_ordinary_text_stays():
 def test_the_rules_are_needed(name):
     with planted(BY_TESTS[name]), pytest.raises(AssertionError):
         test_a_message_that_is_consumed_is_one_line_without_orders()
+
+
+def test_what_cannot_be_done_is_told_without_orders(capsys):
+    assert run(["admin", "topicList", "-n", ORDERS]) == 2
+    assert not orders_in(capsys.readouterr().err.replace("\r", ""))
