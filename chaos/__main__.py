@@ -21,6 +21,7 @@ from chaos.campaign import shrink
 from chaos.catalogue.contracts import CONTROLLER, RAFT
 from chaos.checker.compose import EXIT_USAGE
 from chaos.compare import compared, tables
+from chaos.console import PlainConsole
 from chaos.demo import Count, demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks
@@ -94,7 +95,7 @@ campaign  Scenarios times seeds, for hours; goes on where it was (--help has its
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole()
     match arguments:
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")

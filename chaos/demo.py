@@ -23,6 +23,7 @@ from rich.text import Text
 from chaos.backends.base import ClusterFailed
 from chaos.catalogue.contracts import CONTROLLER, MODES, RAFT, SYNC_MASTER
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
+from chaos.console import PlainConsole
 from chaos.convert import read_table
 from chaos.hints import has_target, program
 from chaos.pair_scenarios import ROUND_S as PAIR_ROUND_S
@@ -95,7 +96,7 @@ def workload_of(options: argparse.Namespace) -> str:
 
 def run_and_check(scenario: Scenario, options: argparse.Namespace) -> int:
     """Run a scenario, judge it, print everything; return the exit code."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole()
     if options.out is not None and options.out.exists():
         console.print(Text(f"--out {options.out}: there is something already"), soft_wrap=True)
         return EXIT_USAGE

@@ -21,6 +21,7 @@ from rich.text import Text
 from chaos.backends import engine
 from chaos.backends.base import ClusterFailed
 from chaos.checker.compose import EXIT_HARNESS
+from chaos.console import PlainConsole
 from chaos.nemesis.wait import until
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from ledgermq.client import (
@@ -254,7 +255,7 @@ async def walk(name: str, console: Console) -> int:
 
 def main(name: str) -> int:
     """Walk through a sample cluster; return the exit code."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole()
     try:
         return asyncio.run(walk(name, console))
     except (ClusterFailed, OSError) as error:

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
+from chaos.console import PlainConsole
 from spark.cluster import ClusterError, Worker, is_remote, look_at_workers, seen_files
 from spark.commit_log import find_replicas
 from spark.history import BrokenHistoryError, History, open_history
@@ -44,8 +45,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return its exit code."""
     options = _parse(arguments)
-    progress = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    output = Console(highlight=False, markup=False, emoji=False)
+    progress = PlainConsole(stderr=True, soft_wrap=True)
+    output = PlainConsole()
     try:
         history = open_history(options.run)
     except FileNotFoundError as error:

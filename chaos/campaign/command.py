@@ -38,6 +38,7 @@ from chaos.campaign.plan import (
 from chaos.campaign.runner import LIMIT_S, CannotGoOn, Keep, Runner
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import INVALID, UNKNOWN
+from chaos.console import PlainConsole
 from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, RATE_MAX, Count, Parser, Range
 from chaos.hints import program
 from chaos.scenario import WORKLOADS
@@ -56,7 +57,7 @@ OF_CODE: Final = ("demo", "baseline", "failover", "zombies")
 def main(argv: Sequence[str]) -> int:
     """Run or go on with a campaign; return its exit code."""
     options = parse(argv)
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole()
     root = options.out or Path("runs") / f"campaign-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
         refuse_foreign(root)

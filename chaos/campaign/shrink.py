@@ -25,6 +25,7 @@ from chaos.campaign.plan import WITHOUT_SPARK, Job, Settings
 from chaos.campaign.runner import CannotGoOn, Keep, Runner
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import INVALID
+from chaos.console import PlainConsole
 from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, Parser, Range
 from chaos.hints import program
 from chaos.replay import NoPlan, about_run, scenario_of
@@ -165,7 +166,7 @@ def describe(scenario: Scenario) -> str:
 def main(argv: Sequence[str]) -> int:
     """Shrink a run; return the exit code."""
     options = _parser().parse_args(argv)
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = PlainConsole()
     run = options.run.resolve()
     root = options.out or run.with_name(f"{run.name}-shrink")
     try:

@@ -36,7 +36,8 @@ def write_report(run_dir: Path) -> Path:
     data = load_run(run_dir)
     target = run_dir / "report" / "index.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(render_page(data, run_dir.name))
+    page = render_page(data, run_dir.name)
+    target.write_text(page, encoding="utf-8", errors="backslashreplace")
     return target
 
 

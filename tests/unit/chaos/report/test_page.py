@@ -254,3 +254,8 @@ def test_rows_without_a_time_are_left_out(tmp_path):
     data = load_run(run.write(tmp_path / "run"))
     assert len(data.sends["start"]) == 2
     assert data.unseen["t"][-1] < 2
+
+
+def test_half_a_character_in_a_name_ends_no_page(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"run_id": "\ud800"}))
+    assert r"run \ud800" in write_report(tmp_path).read_text()
