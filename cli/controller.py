@@ -167,24 +167,27 @@ def _change(controllers: str, code: int, fields: Mapping[str, str]) -> None:
 async def _leader(client: RemotingClient, addresses: tuple[str, ...]) -> tuple[str, str]:
     """Return the address of the controller that leads, and its own name for that.
 
-    Waits for an election.
+    Waits for an election. Errors: AdminError.
     """
-    error = AdminError("no controller is given")
+    error = "no controller is given"
     for _ in range(LEADER_TRIES):
         for address in addresses:
             try:
                 found = (await _request(client, address, 1005)).ext_fields
             except AdminError as refused:
-                error = refused
+                error = str(refused)
                 continue
             if found.get("isLeader") == "true":
                 return address, found.get("controllerLeaderAddress", address)
             if found.get("controllerLeaderAddress"):
                 addresses = (found["controllerLeaderAddress"], *addresses)
                 addresses = tuple(dict.fromkeys(addresses))
-            error = AdminError(f"{address}: no controller leads; does a majority run?")
+            error = f"{address} does not lead"
         await asyncio.sleep(RETRY_S)
-    raise error
+    raise AdminError(
+        f"no controller of {';'.join(addresses)} leads ({error}); a majority of the name servers"
+        " with enableControllerInNamesrv=true has to run"
+    )
 
 
 async def _request(
