@@ -86,8 +86,6 @@ class BrokerConfig(ControllerSettings):
     flush_interval_ms: int = key("flushIntervalCommitLog", 500, low=1, high=60_000)
     flush_pages_min: int = key("flushCommitLogLeastPages", 4, low=0, high=1_000_000)
     flush_thorough_ms: int = key("flushCommitLogThoroughInterval", 10_000, low=1, high=600_000)
-    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5_000, low=1, high=600_000)
-    """How long a send waits for its sync under SYNC_FLUSH."""
     cut_damaged: bool = key("cutDamagedCommitLog", default=False)
     """Ours, of a broker without a group: cut the log where it was corrupted, for one start."""
     get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
@@ -149,8 +147,6 @@ class BrokerConfig(ControllerSettings):
     )
     ha_behind_max: int = key("haSlaveFallbehindMax", 256 * 1024**2, low=1, high=1024 * GIB)
     """A slave that lacks so many bytes does not count as there for a synchronous master."""
-    slave_timeout_ms: int = key("slaveTimeout", 3_000, low=1, high=600_000)
-    """How long a send waits for a slave of a synchronous master."""
     enable_dledger: bool = key("enableDLegerCommitLog", default=False)
     dledger_group: str = key("dLegerGroup", "")
     dledger_self_id: str = key("dLegerSelfId", "")
@@ -188,6 +184,7 @@ class BrokerConfig(ControllerSettings):
             FatalError: names the key at fault.
         """
         self._check_role()
+        self.check_in_sync(is_sync_master=self.broker_role == Role.SYNC_MASTER)
         self.check_controllers(in_group=self.enable_dledger, ha_heartbeat_ms=self.ha_heartbeat_ms)
         for name, value in (
             ("brokerClusterName", self.broker_cluster_name),
@@ -419,10 +416,12 @@ class BrokerConfig(ControllerSettings):
         )
         if self.enable_dledger:
             return config
-        slave_ms = self.slave_timeout_ms if self.broker_role == Role.SYNC_MASTER else 0
         return dataclasses.replace(
             config,
-            max_wait_ack_ms=max(self.sync_flush_timeout_ms, slave_ms),
+            max_wait_ack_ms=self.ack_wait_ms(
+                is_synced=self.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+                is_sync_master=self.broker_role == Role.SYNC_MASTER,
+            ),
             late_status=(
                 PutStatus.SLAVE_TIMEOUT if self.enable_controller_mode else PutStatus.FLUSH_TIMEOUT
             ),

@@ -1,4 +1,4 @@
-"""Settings of a broker that has its role from controllers, under RocketMQ 5's keys."""
+"""How long a send waits, and for whom; who is master, where controllers say it. RocketMQ's keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.runtime.config import key
 from ledgermq.runtime.errors import FatalError
 
+SYNC_MASTER_COPIES = 2
+"""What a SYNC_MASTER acknowledges with SEND_OK is in so many places."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings(TraceSettings):
-    """What is said about controllers; times are milliseconds."""
+    """What is said about acknowledgements and controllers; times are milliseconds."""
+
+    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5_000, low=1, high=600_000)
+    """How long a send waits for its sync under SYNC_FLUSH."""
+    slave_timeout_ms: int = key("slaveTimeout", 3_000, low=1, high=600_000)
+    """How long a send waits for a slave of a synchronous master, or for the in-sync set."""
+    in_sync_replicas: int = key("inSyncReplicas", 1, low=0, high=16)
+    """How many, the master included, have what a synchronous master acknowledges: two, ever."""
 
     enable_controller_mode: bool = key("enableControllerMode", default=False)
     """Whether controllers say who is master; ``brokerRole`` and ``brokerId`` say nothing then."""
@@ -43,6 +53,27 @@ class ControllerSettings(TraceSettings):
             except LocalProtocolError as error:
                 raise FatalError(f"controllerAddr: {address!r} is not host:port") from error
         return found
+
+    def ack_wait_ms(self, *, is_synced: bool, is_sync_master: bool) -> int:
+        """Return how long a send waits at most until it is answered that it is stored only.
+
+        ``is_synced``: whether the own disk has to have it. With controllers nobody else counts in
+        the place of the in-sync set, so without that the disk's time says nothing.
+        """
+        if self.enable_controller_mode and not is_synced:
+            return self.slave_timeout_ms
+        waits_for_others = is_sync_master or self.enable_controller_mode
+        return max(self.sync_flush_timeout_ms, self.slave_timeout_ms if waits_for_others else 0)
+
+    def check_in_sync(self, *, is_sync_master: bool) -> None:
+        """Refuse to promise more than is done. Errors: `FatalError`."""
+        wanted = self.in_sync_replicas
+        if is_sync_master and wanted > SYNC_MASTER_COPIES and not self.enable_controller_mode:
+            raise FatalError(
+                f"inSyncReplicas={wanted}: a SYNC_MASTER acknowledges what it and one slave have;"
+                " remove the line, or have controllers (enableControllerMode=true) and"
+                f" minInSyncReplicas={wanted}"
+            )
 
     def check_controllers(self, *, in_group: bool, ha_heartbeat_ms: int) -> None:
         """Check what concerns more than one key. Errors: `FatalError`.

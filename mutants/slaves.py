@@ -222,4 +222,22 @@ SLAVES: Final = (
             ("if number % ROWS_PER_STEP == 0:", "if number == 0:"),
         ),
     ),
+    Mutant(
+        name="copies-promised-and-not-made",
+        breaks="A synchronous master is started that was asked for more copies than it waits for.",
+        source="RocketMQ 5 CommitLog.asyncPutMessage: inSyncReplicas.",
+        plant=patch(
+            "broker.controller_settings:ControllerSettings.check_in_sync",
+            ("wanted > SYNC_MASTER_COPIES", "wanted < 0"),
+        ),
+    ),
+    Mutant(
+        name="set-waited-for-as-for-a-disk",
+        breaks="With controllers a send waits for the in-sync set as long as for a slow disk.",
+        source="RocketMQ 5 GroupTransferService: slaveTimeout.",
+        plant=patch(
+            "broker.controller_settings:ControllerSettings.ack_wait_ms",
+            ("if self.enable_controller_mode and not is_synced:", "if False:"),
+        ),
+    ),
 )

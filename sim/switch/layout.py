@@ -76,6 +76,7 @@ class SwitchLayout(PlainLayout):
             self._config(name),
             broker_cluster_name=CLUSTER,
             peer_shared_key=PEER_KEY,
+            slave_timeout_ms=self.plan.options.max_wait_ack_ms,  # one time, however it flushes
             enable_controller_mode=True,
             controller_addr=";".join(self.controller_addrs()),
             controller_beat_ms=switch.beat_ms,

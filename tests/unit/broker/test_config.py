@@ -1,11 +1,16 @@
 """Settings of a broker that concern its group."""
 
+import dataclasses
+
 import pytest
 
 from broker.config import BrokerConfig
 from broker.server import load_config
+from dledger.config import FlushDiskType
 from ledgermq.runtime.config import bind
 from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.results import PutStatus
 
 GROUP = {
@@ -38,6 +43,42 @@ def test_a_synchronous_master_waits_as_long_as_for_its_slave():
         for role in ("ASYNC_MASTER", "SYNC_MASTER")
     }
     assert waits == {"ASYNC_MASTER": 5_000, "SYNC_MASTER": 8_000}
+
+
+@pytest.mark.parametrize(
+    ("flush", "slave_ms", "waits_ms"),
+    [
+        ("ASYNC_FLUSH", 1_000, 1_000), ("ASYNC_FLUSH", 8_000, 8_000),
+        ("SYNC_FLUSH", 1_000, 5_000), ("SYNC_FLUSH", 8_000, 8_000),
+    ],
+)  # fmt: skip
+def test_with_controllers_a_send_waits_for_the_set_as_long_as_for_a_slave(
+    flush, slave_ms, waits_ms
+):
+    config = BrokerConfig(
+        broker_name="b", enable_controller_mode=True, controller_addr="a:1",
+        flush_disk_type=FlushDiskType(flush), slave_timeout_ms=slave_ms,
+    )  # fmt: skip
+    as_master = dataclasses.replace(config, broker_role="ASYNC_MASTER")
+    assert config.store_config().max_wait_ack_ms == waits_ms
+    assert as_master.store_config().max_wait_ack_ms == waits_ms
+    with planted(BY_TESTS["set-waited-for-as-for-a-disk"]):
+        assert config.store_config().max_wait_ack_ms == max(slave_ms, 5_000)
+
+
+def test_more_copies_than_a_synchronous_master_waits_for_are_refused():
+    """RocketMQ 5 waits for so many; SEND_OK would say less here than it was asked to."""
+    with pytest.raises(FatalError, match=r"inSyncReplicas=3: a SYNC_MASTER .* minInSyncReplicas=3"):
+        BrokerConfig(broker_name="b", broker_role="SYNC_MASTER", in_sync_replicas=3)
+    with planted(BY_TESTS["copies-promised-and-not-made"]):
+        BrokerConfig(broker_name="b", broker_role="SYNC_MASTER", in_sync_replicas=3)
+    for role, copies in (("SYNC_MASTER", 2), ("SYNC_MASTER", 1), ("ASYNC_MASTER", 3)):
+        BrokerConfig(broker_name="b", broker_role=role, in_sync_replicas=copies)
+    BrokerConfig(**GROUP, in_sync_replicas=3)
+    BrokerConfig(
+        broker_name="b", enable_controller_mode=True, controller_addr="a:1", in_sync_replicas=3,
+        broker_role="SYNC_MASTER",
+    )  # fmt: skip
 
 
 def test_two_addresses_of_a_broker_are_of_one_kind():
