@@ -240,4 +240,13 @@ SLAVES: Final = (
             ("if self.enable_controller_mode and not is_synced:", "if False:"),
         ),
     ),
+    Mutant(
+        name="slave-connected-after-it-follows",
+        breaks="A slave that follows says that it is connected, until something comes.",
+        source="Found in review; asyncio may hand data over before whoever dialled goes on.",
+        plant=patch(
+            "store.ha.slave:HaSlave._follow",
+            ("if not (link.is_verified or self._was_turned_away):", "if True:"),
+        ),
+    ),
 )

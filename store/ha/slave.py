@@ -29,6 +29,7 @@ MASTER_ID: Final = "0"
 """What a master is called where it proves itself with a shared key."""
 RETRY_MS_MIN: Final = 200
 RETRY_MS_MAX: Final = 5_000
+_REFUSALS: Final = BadStream, DiskFull
 
 _log: Final = logging.getLogger(__name__)
 
@@ -162,6 +163,8 @@ class HaSlave:
         self._moved = asyncio.Event()
         self._link: MasterLink | None = None
         self._state = "no master is known"
+        self._was_turned_away = False
+        """Whether the last connection ended by what either side does not take of the other."""
         self._delay_ms = RETRY_MS_MIN
         log.watch(self._report)
 
@@ -172,6 +175,7 @@ class HaSlave:
         _log.info("event=master_is address=%s before=%s", address or "unknown", self._address)
         self._address = address
         self._delay_ms = RETRY_MS_MIN
+        self._was_turned_away = False
         self._moved.set()
         if self._link is not None:
             self._link.close()
@@ -258,10 +262,12 @@ class HaSlave:
             async with timeout(CONNECT_S):
                 _, link = await dial(self.make_link, host, port, tls=tls)
         except (OSError, TimeoutError, ValueError, LocalProtocolError, NotProven) as error:
+            self._was_turned_away = False
             self._tell(f"{address} cannot be reached: {error or type(error).__name__}")
             return
         self._link = link
-        self._tell("connected")
+        if not (link.is_verified or self._was_turned_away):
+            self._tell("connected")  # it may follow already; and what is wrong stays told
         if self._moved.is_set():
             link.close()
         while not link.lost.is_set():
@@ -271,6 +277,7 @@ class HaSlave:
             except TimeoutError:
                 link.pass_time(self.clock.monotonic_ms())
         self._link = None
+        self._was_turned_away = not link.is_verified or isinstance(link.error, _REFUSALS)
         self._tell(self._describe_end(address, link))
 
     def _describe_end(self, address: str, link: MasterLink) -> str:
@@ -280,8 +287,8 @@ class HaSlave:
             return (
                 f"{address} has another log: {error}. This broker was the slave of another master,"
                 " or the master has lost the end of its log. Nothing is changed here. To follow it"
-                " from its last file on, stop this broker and move its commitlog, consumequeue and"
-                " index away"
+                " from its last file on, stop this broker and move its commitlog, consumequeue,"
+                " index and the checkpoints away"
             )
         if isinstance(error, BadStream):
             self._delay_ms = RETRY_MS_MAX
