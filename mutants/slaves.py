@@ -249,4 +249,57 @@ SLAVES: Final = (
             ("if not (link.is_verified or self._was_turned_away):", "if True:"),
         ),
     ),
+    Mutant(
+        name="former-master-followed-on",
+        breaks="A slave that is told of another master goes on with the one that it has.",
+        source="RocketMQ HAClient.updateMasterAddress; seen by no test that there was.",
+        plant=patch("store.ha.slave:HaSlave.set_master", ("self._link.close()", "pass")),
+    ),
+    Mutant(
+        name="half-a-record-compared",
+        breaks="A slave compares the first half of its last record with the master's.",
+        source="docs/replication.md: what is refused; seen by no test that there was.",
+        plant=patch(
+            "store.ha.intake:Intake._compare",
+            (
+                "count = min(len(data), self._known_end - position)",
+                "count = min(len(data), self._known_end - position) // 2",
+            ),
+        ),
+    ),
+    Mutant(
+        name="last-of-many-runs-lost",
+        breaks="Of more than two runs that come at once a slave leaves out the last.",
+        source="docs/replication.md; seen by no test that there was.",
+        plant=patch(
+            "store.ha.intake:Intake.take",
+            ("self._log.copy(runs)", "self._log.copy(runs[:-1] if len(runs) > 2 else runs)"),
+        ),
+    ),
+    Mutant(
+        name="group-gone-at-first-sight",
+        breaks="A slave forgets a group that one answer of its master does not have.",
+        source="docs/replication.md, tables: what was missing twice goes.",
+        plant=patch(
+            "broker.slave_sync.changes:Changes.of_names",
+            ("sorted(missing & self._missing_groups)", "sorted(missing)"),
+        ),
+    ),
+    Mutant(
+        name="offset-just-past-the-end",
+        breaks="A new master keeps an offset that is a little past the end of its queue.",
+        source="docs/replication.md, switching by hand; seen by no test that there was.",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets.bound",
+            ("own <= end:", "own <= end + 3:"),
+        ),
+    ),
+    Mutant(
+        name="followed-while-it-settles",
+        breaks="A slave that is elected takes what its former master sends until it has its role.",
+        source="docs/adr/0020; seen by no test that there was.",
+        plant=patch(
+            "broker.modes.switched:SwitchedSlave.settle", ('self._ha.set_master("")', "pass")
+        ),
+    ),
 )

@@ -245,6 +245,19 @@ def test_a_new_master_has_no_offset_past_its_queues():
     check_a_new_master_has_no_offset_past_its_queues()
 
 
+def offset_of_a_new_master(own):
+    """Return where a group goes on that had committed ``own`` of a queue that ends at 3."""
+    offsets, _, takeover = as_master(as_slave(("g", "orders", 0, own)), {})
+    takeover.start(1)
+    return offsets.query("g", "orders", 0)
+
+
+def test_an_offset_at_the_end_stays_and_the_next_one_does_not():
+    assert [offset_of_a_new_master(own) for own in (3, 4)] == [3, 3]
+    with planted(BY_TESTS["offset-just-past-the-end"]):
+        assert offset_of_a_new_master(4) == 4
+
+
 def test_planted_offset_past_the_end_is_found():
     with planted(BY_TESTS["slave-offset-past-the-end"]), pytest.raises(AssertionError):
         check_a_new_master_has_no_offset_past_its_queues()

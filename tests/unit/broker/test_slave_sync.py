@@ -46,7 +46,7 @@ def test_a_slave_takes_over_all_tables():
     assert slave.sync.rounds == 1
 
 
-def test_what_a_master_changes_and_removes_follows():
+def check_what_a_master_changes_and_removes_follows():
     master = Master()
     slave = Slave(master)
     slave.follow()
@@ -54,12 +54,19 @@ def test_what_a_master_changes_and_removes_follows():
     master.groups = {}
     slave.follow()
     assert slave.tables.topics.get("orders") is not None, "one answer may be older than the log"
+    assert slave.tables.groups.get("g") is not None
     slave.follow()
     assert slave.tables.topics.get("orders") is None
     assert slave.tables.groups.get("g") is None
     assert slave.tables.topics.get("bills").read_queues == 3
     assert slave.tables.topics.get("SCHEDULE_TOPIC_XXXX") is not None
     assert slave.tables.groups.get("TOOLS_CONSUMER") is not None
+
+
+def test_what_a_master_changes_and_removes_follows():
+    check_what_a_master_changes_and_removes_follows()
+    with planted(BY_TESTS["group-gone-at-first-sight"]), pytest.raises(AssertionError):
+        check_what_a_master_changes_and_removes_follows()
 
 
 def check_progress_waits_for_the_log():

@@ -1,7 +1,8 @@
-"""What a slave says of itself while it comes to a master again and again."""
+"""What a slave says of itself, and takes, while it comes to masters again and again."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.ha import slave as slave_module
-from store.ha.codec import encode_header
+from store.ha.codec import Piece, encode_header
 from store.ha.config import HaConfig
-from store.ha.intake import DiskFull, Diverged
+from store.ha.intake import DiskFull, Diverged, Intake
 from store.ha.slave import HaSlave, MasterLink
-from tests.unit.store.ha.test_sides import Wire, door_of, log_worker, slave_log
+from tests.unit.store.ha.test_sides import Wire, door_of, log_worker, slave_log, taken
 from tests.unit.store.plain.records import record
 
 if TYPE_CHECKING:
@@ -145,3 +146,56 @@ def test_who_has_another_log_is_told_all_that_has_to_be_moved_away(slave: HaSlav
     link = MasterLink(slave)
     link.error = Diverged("it has other messages at position 0")
     assert "commitlog, consumequeue, index and the checkpoints" in slave._describe_end(MASTER, link)
+
+
+def leaves_its_master(slave: HaSlave) -> bool:
+    """Return whether a connection ends when there is another master."""
+    link, wire = slave.make_link(), Wire()
+    link.connection_made(wire)  # type: ignore[arg-type]
+    slave._address, slave._link = MASTER, link
+    slave.set_master(MASTER)
+    assert not wire.closed, "that is the same"
+    slave.set_master("127.0.0.1:2")
+    return wire.closed
+
+
+def test_a_slave_leaves_the_master_that_is_none_any_more(slave: HaSlave) -> None:
+    assert leaves_its_master(slave)
+    with planted(BY_TESTS["former-master-followed-on"]):
+        assert not leaves_its_master(slave)
+
+
+def test_the_last_record_is_compared_to_its_end(slave: HaSlave) -> None:
+    """Its CRC is of the body alone: a property may differ behind that, with the same lengths."""
+    data = record(0)
+    other = data[:-1] + bytes([data[-1] ^ 1])
+
+    async def main() -> None:
+        taken(slave.log, Intake(slave.log), data)
+        with pytest.raises(Diverged, match="other messages"):
+            taken(slave.log, Intake(slave.log), other[1:], 1)
+        with planted(BY_TESTS["half-a-record-compared"]):
+            taken(slave.log, Intake(slave.log), other[1:], 1)
+
+    log_worker(main)
+
+
+def not_taken_of_three(slave: HaSlave) -> int:
+    """Return how many bytes of three records that come at once an empty log lacks."""
+    log, pieces, start = slave.log, [], 0
+    for _ in range(3):
+        data = record(start)
+        pieces.append(Piece(start, data))
+        start += len(data)
+    log._running = log._told_role = True
+    Intake(log).take(pieces)
+    return start - log.end_position
+
+
+@pytest.mark.parametrize("bug", ["", "last-of-many-runs-lost"])
+def test_all_that_comes_at_once_is_taken(slave: HaSlave, bug: str) -> None:
+    async def main() -> None:
+        with planted(BY_TESTS["last-of-many-runs-lost"]) if bug else contextlib.nullcontext():
+            assert not_taken_of_three(slave) == (len(record(0)) if bug else 0)
+
+    log_worker(main)
