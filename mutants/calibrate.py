@@ -19,6 +19,7 @@ from rich.text import Text
 from chaos.campaign.command import publish
 from chaos.campaign.directory import Directory, WrongDirectory
 from chaos.campaign.matrix import FIRST, Bug, baseline_of, is_found, known, next_try, table
+from chaos.campaign.outcome import spent_s
 from chaos.campaign.plan import Bounds, Settings
 from chaos.campaign.runner import CannotGoOn, Keep, Runner
 from chaos.catalogue.contracts import CONTROLLER, RAFT, SYNC_MASTER
@@ -122,7 +123,7 @@ async def _go(
     settings = Settings(scenarios=tuple(kinds))
     console.print(f"{len(chosen)} planted bugs, {len(kinds)} scenarios; {directory.root}")
     while job := next_try(chosen, kinds, runner.outcomes, int(options.runs_each)):
-        if options.hours is not None and runner.spent_s >= options.hours * 3600:
+        if options.hours is not None and spent_s(runner.outcomes) >= options.hours * 3600:
             break
         one = await runner.make(job)
         checks = ", ".join(sorted(one.shown))
