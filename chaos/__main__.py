@@ -18,10 +18,10 @@ from rich.text import Text
 
 from chaos.campaign import command as campaign
 from chaos.campaign import shrink
+from chaos.catalogue.console import PlainConsole
 from chaos.catalogue.contracts import CONTROLLER, RAFT
 from chaos.checker.compose import EXIT_USAGE
 from chaos.compare import compared, tables
-from chaos.console import PlainConsole
 from chaos.demo import Count, demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks

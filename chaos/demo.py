@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.backends.base import ClusterFailed
+from chaos.catalogue.console import PlainConsole
 from chaos.catalogue.contracts import CONTROLLER, MODES, RAFT, SYNC_MASTER
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
-from chaos.console import PlainConsole
 from chaos.convert import read_table
 from chaos.hints import has_target, program
 from chaos.pair_scenarios import ROUND_S as PAIR_ROUND_S

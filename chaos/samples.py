@@ -20,8 +20,8 @@ from rich.text import Text
 
 from chaos.backends import engine
 from chaos.backends.base import ClusterFailed
+from chaos.catalogue.console import PlainConsole
 from chaos.checker.compose import EXIT_HARNESS
-from chaos.console import PlainConsole
 from chaos.nemesis.wait import until
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from ledgermq.client import (

@@ -142,10 +142,4 @@ ATTACKED: Final = (
         source="A sparse raft_event/entries-1 of 8 GiB: raftEvents took as much memory.",
         plant=patch("store.offline.files:read_small", ("if file.size > limit:", "if False:")),
     ),
-    Mutant(
-        name="verdict-written-over",
-        breaks="What a run holds reaches the terminal on which its verdict is shown as it is.",
-        source="CWE-150: an id with ESC [1A in an imported history moves the cursor up.",
-        plant=patch("chaos.console:_spelt", ("control is None and _ORDERS", "control and _ORDERS")),
-    ),
 )

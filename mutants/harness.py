@@ -11,6 +11,14 @@ from mutants.planting import Mutant, patch, patches
 
 HARNESS: Final = (
     Mutant(
+        name="verdict-written-over",
+        breaks="What a run holds reaches the terminal on which its verdict is shown as it is.",
+        source="CWE-150: an id with ESC [1A in an imported history moves the cursor up.",
+        plant=patch(
+            "chaos.catalogue.console:_spelt", ("control is None and _ORDERS", "control and _ORDERS")
+        ),
+    ),
+    Mutant(
         name="texts-counted-once",
         breaks="A text that all rows of a Parquet file name counts once.",
         source="20,000 rows of one text of 100 KB: some kilobytes of a file, 2 GB when it is read.",

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
-from chaos.console import PlainConsole
+from chaos.catalogue.console import PlainConsole
 from spark.cluster import ClusterError, Worker, is_remote, look_at_workers, seen_files
 from spark.commit_log import find_replicas
 from spark.history import BrokenHistoryError, History, open_history

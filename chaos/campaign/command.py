@@ -36,9 +36,9 @@ from chaos.campaign.plan import (
     total,
 )
 from chaos.campaign.runner import LIMIT_S, CannotGoOn, Keep, Runner
+from chaos.catalogue.console import PlainConsole
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import INVALID, UNKNOWN
-from chaos.console import PlainConsole
 from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, RATE_MAX, Count, Parser, Range
 from chaos.hints import program
 from chaos.scenario import WORKLOADS

@@ -23,9 +23,9 @@ from chaos.campaign.minimal import fault_names, search
 from chaos.campaign.outcome import Outcome
 from chaos.campaign.plan import WITHOUT_SPARK, Job, Settings
 from chaos.campaign.runner import CannotGoOn, Keep, Runner
+from chaos.catalogue.console import PlainConsole
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import INVALID
-from chaos.console import PlainConsole
 from chaos.demo import EXIT_INTERRUPTED, EXIT_TERMINATED, Parser, Range
 from chaos.hints import program
 from chaos.replay import NoPlan, about_run, scenario_of

@@ -96,8 +96,7 @@ class Watch:
         self.replicas = {name: Replica(name, 1 << at) for at, name in enumerate(names)}
         self.truth = Truth(voters)
         self.elections, self.votes = ElectionSafety(), Votes()
-        self.elected = Elected(self.truth)
-        self.amnesia = Amnesia(self.truth)
+        self.elected, self.amnesia = Elected(self.truth), Amnesia(self.truth)
         self.tenure = Tenure(self.truth)
         self.matches = Matches()
         self.compared = Compared(self.replicas)
@@ -122,8 +121,7 @@ class Watch:
         self.flush_lag, self.hung_disk = FlushLag(), HungDisk()
         self.fatal_failure, self.remembered = FatalFailure(), Remembered()
         self.serving, self.noting = Serving(self.findings), Noting()
-        self.steps = Steps(self.findings, self.truth)
-        self.restarting = Restarting(self.findings)
+        self.steps, self.restarting = Steps(self.findings, self.truth), Restarting(self.findings)
         self.reading = Reading(self.truth, self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,

@@ -43,6 +43,7 @@ def test_every_contract_is_kept() -> None:
 
 SHARED = {
     "chaos.catalogue.checks": "titles, severities, what is compared",
+    "chaos.catalogue.console": "how a text of a run is shown on a terminal",
     "chaos.catalogue.contracts": "what each mode promises under each fault",
     "chaos.catalogue.faults": "what the names of faults stand for",
     "chaos.catalogue.live": "which checks are told while a run goes on",

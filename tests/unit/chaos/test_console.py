@@ -6,8 +6,8 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from chaos.console import PlainConsole
-from mutants.patches import BY_TESTS
+from chaos.catalogue.console import PlainConsole
+from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 
 FORGED = "id\x1b[1A\x9b2K\r\u202eDILAV"
@@ -40,5 +40,5 @@ def test_colours_of_ours_do():
 
 
 def test_the_rule_is_needed():
-    with planted(BY_TESTS["verdict-written-over"]), pytest.raises(AssertionError):
+    with planted(HARNESS_BUGS["verdict-written-over"]), pytest.raises(AssertionError):
         test_no_order_of_a_text_reaches_the_terminal()

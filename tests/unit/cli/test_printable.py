@@ -80,9 +80,11 @@ def test_ordinary_text_stays():
     assert shown("a\u00e9") == "a\u00e9"
 
 
-@pytest.mark.parametrize("name", ["orders-for-a-terminal", "consumed-lines-forged"])
-def test_the_rules_are_needed(name):
-    with planted(BY_TESTS[name]), pytest.raises(AssertionError):
+@pytest.mark.parametrize(
+    "bug", [BY_TESTS["orders-for-a-terminal"], BY_TESTS["consumed-lines-forged"]]
+)
+def test_the_rules_are_needed(bug):
+    with planted(bug), pytest.raises(AssertionError):
         test_a_message_that_is_consumed_is_one_line_without_orders()
 
 
