@@ -456,6 +456,15 @@ def test_members_are_asked_for_their_offsets(bench: Bench) -> None:
     assert bench.reset.asking == 0
 
 
+def test_a_member_that_is_named_and_not_there_leaves_the_table_empty(bench: Bench) -> None:
+    """As RocketMQ 4.9.7's broker; a group without members is refused."""
+    named = request(223, **STATUS, clientAddr="nobody")
+    assert run(bench.reset.handle_status(None, named)).code == 1
+    bench.join().offsets = offsets("7")
+    answer = run(bench.reset.handle_status(None, named))
+    assert (answer.code, loads(answer.body)) == (0, {"consumerTable": {}})
+
+
 def test_only_so_many_groups_are_asked_at_a_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
