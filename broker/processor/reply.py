@@ -4,6 +4,8 @@ Who asked is a producer that sends heartbeats here; the reply names its client i
 that producer's connection, and the sender gets its answer when the producer has taken it. With
 ``storeReplyMessageEnable`` the reply is stored as well, whether it was taken or not. A producer
 with a namespace has a topic of its own for replies, which is made when the first one comes.
+A reply may be empty: ``CreateReplyMessage`` of the Go client leaves the body out. It is passed on
+and not stored, as no message without a body is.
 Source: spec/wire.md 3.3; RocketMQ ReplyMessageProcessor, Broker2Client.callClient 4.9.
 """
 
@@ -202,7 +204,7 @@ class ReplyProcessor:
 
     def _read(self, header: SendHeader, body: bytes) -> tuple[int, Rewritten]:
         """Return sysFlag and properties of a reply as they are stored. Errors: `Refused`."""
-        sys_flag, properties = self._door.read(header, body)
+        sys_flag, properties = self._door.read(header, body, body_bytes_min=0)
         if properties.transactional or sys_flag & TRANSACTION_MASK or properties.delay_level:
             remark = "a reply can be neither delayed nor part of a transaction"
             raise Refused(remark, ResponseCode.MESSAGE_ILLEGAL)
@@ -288,7 +290,7 @@ class ReplyProcessor:
 
     async def _keep(self, topic: TopicEntry, message: PutMessage, address: str) -> tuple[str, int]:
         """Store a reply, if they are stored; returns its id and queue offset, or zeros."""
-        if self._store is None:
+        if self._store is None or not message.body:
             return "0", 0
         if message_bytes(message) > SMALL_BYTES:
             await self._room.enter(address)

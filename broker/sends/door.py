@@ -102,10 +102,13 @@ class Door:
             return self._half(message)
         return scheduled(message, level, self._delay_level_max) if level else message
 
-    def read(self, header: SendHeader, body: bytes) -> tuple[int, Rewritten]:
+    def read(
+        self, header: SendHeader, body: bytes, body_bytes_min: int = 1
+    ) -> tuple[int, Rewritten]:
         """Return sysFlag and properties of a message as they are stored. Errors: `Refused`."""
         text = header.properties or ""
-        if not 0 < len(body) <= self._body_bytes_max or len(text) > PROPERTIES_BYTES_MAX:
+        is_illegal = not body_bytes_min <= len(body) <= self._body_bytes_max
+        if is_illegal or len(text) > PROPERTIES_BYTES_MAX:
             raise Refused(self._too_long)
         properties = self._rewrite(text.encode("utf-8", "replace"))
         sys_flag = header.sys_flag

@@ -146,6 +146,18 @@ def test_messages_that_the_client_fails_come_again(
     assert times == {(body, n): 1 for body in names("retry") for n in ("0", "1")}
 
 
+@pytest.mark.parametrize("driver", ["go"], indirect=True)
+def test_requests_of_the_go_client_get_replies_without_a_body_too(
+    driver: Driver, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its CreateReplyMessage leaves the body out; the program sets that of every second one."""
+    with start(driver, cluster, "ask", tmp_path) as program:
+        played(program, names("ask"))
+        assert {words[0]: words[1] for words in program.words("REPLY")} == {
+            f"ask-{i}": f"re:ask-{i}" if i % 2 == 0 else "" for i in range(COUNT)
+        }
+
+
 COMMITTED = [number for number in range(COUNT) if number % 5 in {0, 1, 3}]
 
 

@@ -1,8 +1,9 @@
 // Command driver sends and consumes with the published Go client of RocketMQ 4, and tells the test
-// in lines: ACK body queue, GOT body queue times, CHECK body. HALF waits for a line on the input.
+// in lines: ACK body queue, GOT body queue times, CHECK body, REPLY body body. HALF waits for a line on
+// the input.
 //
 // Usage: driver KIND NAMESRV TOPIC COUNT, where KIND is one of plain, tags, sql, orderly, delay, retry,
-// transact.
+// transact, ask.
 package main
 
 import (
@@ -144,6 +145,10 @@ func (r *run) send(i int) {
 			}
 		} else {
 			var result *primitive.SendResult
+			if r.kind == "ask" {
+				r.ask(i)
+				return
+			}
 			result, err = r.plain.SendSync(context.Background(), r.message(i))
 			if err == nil {
 				queue = result.MessageQueue.QueueId
@@ -160,10 +165,31 @@ func (r *run) send(i int) {
 	}
 }
 
+// ask waits for a reply once: who asks again has two of them.
+func (r *run) ask(i int) {
+	reply, err := r.plain.Request(context.Background(), 20*time.Second, r.message(i))
+	must(err)
+	say("REPLY", fmt.Sprintf("%s-%d", r.kind, i), string(reply.Body))
+}
+
+// reply answers every second request without a body, as the client's own function makes a reply.
+func (r *run) reply(m *primitive.MessageExt) {
+	reply, err := consumer.CreateReplyMessage(m, nil)
+	must(err)
+	if number(m.Body)%2 == 0 {
+		reply.Body = append([]byte("re:"), m.Body...)
+	}
+	_, err = r.plain.SendSync(context.Background(), reply)
+	must(err)
+}
+
 func (r *run) listen(ctx context.Context, ms ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 	said := consumer.ConsumeSuccess
 	for _, m := range ms {
 		say("GOT", string(m.Body), m.Queue.QueueId, m.ReconsumeTimes, time.Now().UnixMilli())
+		if r.kind == "ask" {
+			r.reply(m)
+		}
 		if r.kind == "retry" && m.ReconsumeTimes < 1 {
 			if concurrent, ok := primitive.GetConcurrentlyCtx(ctx); ok {
 				concurrent.DelayLevelWhenNextConsume = 1
