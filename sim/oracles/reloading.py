@@ -10,9 +10,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from broker.controller import BrokerController
+from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from sim.disk import SimDisk
     from sim.rng import SplitRng
     from store.queues.consume_queue import ConsumeQueue
+
+T = TypeVar("T")
 
 UNIT_BYTES: Final = 20
 UNITS_COMPARED: Final = 64
@@ -34,29 +38,40 @@ TURNS_MAX: Final = 100_000
 """A log of a run is dispatched in some dozens."""
 
 
+class Refused(Exception):  # noqa: N818 - what production's own code says of a disk
+    """A start ended: by a `FatalError`, or by what would be a bug of any process."""
+
+
+def started(start: Callable[[], T]) -> T:
+    """Return what a start returns. Errors: `Refused`."""
+    try:
+        return start()
+    except FatalError as error:
+        raise Refused(str(error)) from error
+    except Exception as error:
+        raise Refused(f"{type(error).__name__}: {error}") from error
+
+
 def reloaded(living: BrokerController, copy: SimDisk, rng: SplitRng) -> BrokerController:
-    """Return a broker that has loaded what lies on a disk. Errors: `FatalError`."""
+    """Return a broker that has loaded what lies on a disk. Errors: `Refused`."""
     made = BrokerController(
         living._config, disk=copy, clock=living.store._clock, rng=rng, tasks=Supervisor()
     )
-    made._mode.open()
-    made._mode.load()
+    started(made._mode.open)
+    started(made._mode.load)
     return made
 
 
 def dispatched(made: BrokerController, end: int) -> None:
-    """Dispatch what lies in the log of a loaded broker before ``end``."""
-    store = made.store
-    turns: deque[Callable[[], None]] = deque()
-    store._turns._call_soon = turns.append
-    store._turns.on_committed(end)
+    """Dispatch what lies in the log of a loaded broker before ``end``. Errors: `Refused`."""
+    dispatch = made.store._turns
+    turns: deque[Callable[[], None]] = deque([partial(dispatch.on_committed, end), dispatch.resume])
+    dispatch._call_soon = turns.append
     for _ in range(TURNS_MAX):
         if not turns:
-            break
-        turns.popleft()()
-    store._turns.resume()
-    while turns:
-        turns.popleft()()
+            return
+        started(turns.popleft())
+    raise Refused(f"dispatch did not come to {end} in {TURNS_MAX} turns")
 
 
 def other_queue(living: BrokerController, made: BrokerController, end: int) -> str:

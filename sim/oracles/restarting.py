@@ -18,11 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.codec.entry import HEADER_BYTES, decode_header, is_configuration
 from dledger.replica import open_replica
-from ledgermq.runtime.errors import FatalError
 from sim.disk_copy import copy_below
 from sim.inode import PowerLossMode
 from sim.oracles.base import Findings, Violation, guarded
-from sim.oracles.reloading import dispatched, other_queue, other_table, reloaded
+from sim.oracles.reloading import (
+    Refused,
+    dispatched,
+    other_queue,
+    other_table,
+    reloaded,
+    started,
+)
 from sim.rng import SplitRng
 
 if TYPE_CHECKING:
@@ -120,7 +126,7 @@ class Restarting:
         try:
             found = _found_amid if is_amid else _found
             told = found(replica, disk, rng, mode)
-        except FatalError as error:
+        except Refused as error:
             text = f"{replica.name} after {after}: {error}"
             raise Violation(self.refused_name, text, node=replica.name) from error
         finally:
@@ -147,7 +153,7 @@ def _found(replica: Replica, disk: SimDisk, rng: SplitRng, mode: PowerLossMode |
 
 def _found_amid(replica: Replica, disk: SimDisk, rng: SplitRng, mode: PowerLossMode | None) -> str:
     """Return what a log has less than before the `Ready` under way."""
-    opened = open_replica(replica.node.config, disk, rng, _no_entry)
+    opened = started(lambda: open_replica(replica.node.config, disk, rng, _no_entry))
     try:
         return _differs_amid(replica, opened, mode) or _strangers(opened)
     finally:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
-from ledgermq.runtime.errors import FatalError
 from sim.disk_copy import copy_below
 from sim.inode import PowerLossMode
 from sim.oracles.base import Findings, Violation, guarded
-from sim.oracles.reloading import dispatched, other_queue, reloaded
+from sim.oracles.reloading import Refused, dispatched, other_queue, reloaded
 from sim.rng import SplitRng
 from store.plain import PlainLog
 
@@ -98,7 +97,7 @@ def _restart(
         opened = made._mode.log
         assert isinstance(opened, PlainLog)
         dispatched(made, opened.end_position)
-    except FatalError as error:
+    except Refused as error:
         return REFUSED, after, str(error)
     finally:
         logging.disable(before)
