@@ -20,6 +20,7 @@ from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.reloading import Refused, dispatched, other_queue, reloaded
 from sim.rng import SplitRng
 from store.plain import PlainLog
+from store.plain.writer import NOTHING
 
 if TYPE_CHECKING:
     from broker.controller import BrokerController
@@ -103,6 +104,10 @@ def _restart(
         logging.disable(before)
     end = opened.written.last_end
     least = log.written.last_end if mode is None else log.synced_position
+    if (
+        log.written.last_start == NOTHING
+    ):  # a slave that is to begin where its master's last file does
+        least = 0
     if end < least:
         return OTHERWISE, after, f"the log ends at {end}, and not at {least} or behind"
     told = _other_bytes(disk, copy, log, min(end, log.written.last_end), after)
