@@ -7,22 +7,26 @@ must have the units that the living one has, as far as the copy's log goes.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import logging
 import re
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from broker.controller import BrokerController
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import Supervisor
+from sim.disk_copy import copy_below
+from sim.inode import PowerLossMode
+from sim.rng import SplitRng
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.state.table import ReplicatedTable
     from sim.disk import SimDisk
-    from sim.rng import SplitRng
     from store.queues.consume_queue import ConsumeQueue
 
 T = TypeVar("T")
@@ -36,6 +40,38 @@ LINES_TOLD: Final = 24
 """Of a difference."""
 TURNS_MAX: Final = 100_000
 """A log of a run is dispatched in some dozens."""
+
+
+class Left(NamedTuple):
+    """What a process would leave behind if it ended now."""
+
+    disk: SimDisk
+    mode: PowerLossMode | None
+    """How the power was lost; None: the process was killed."""
+
+    @property
+    def words(self) -> str:
+        """Return how it ended, as a person says it."""
+        return "a kill" if self.mode is None else f"a loss of power ({self.mode.value})"
+
+
+def left_behind(disk: SimDisk, directory: str, seed: str) -> Left:
+    """Return a copy of what lies below a directory, after an end that ``seed`` chooses."""
+    copy, mode = copy_below(disk, directory, seed), SplitRng(seed).choice((None, *PowerLossMode))
+    if mode is not None:
+        copy.power_loss(mode)
+    return Left(copy, mode)
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Let nothing be logged: what a tried start says is not said by a process of the run."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class Refused(Exception):  # noqa: N818 - what production's own code says of a disk
@@ -52,8 +88,9 @@ def started(start: Callable[[], T]) -> T:
         raise Refused(f"{type(error).__name__}: {error}") from error
 
 
-def reloaded(living: BrokerController, copy: SimDisk, rng: SplitRng) -> BrokerController:
+def reloaded(living: BrokerController, copy: SimDisk, seed: str) -> BrokerController:
     """Return a broker that has loaded what lies on a disk. Errors: `Refused`."""
+    rng = SplitRng(seed)
     made = BrokerController(
         living._config, disk=copy, clock=living.store._clock, rng=rng, tasks=Supervisor()
     )

@@ -11,23 +11,23 @@ Source: paper Figure 2 (persistent state); docs/raft.md (recovery); spec/proof.m
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
 from dledger.codec.entry import HEADER_BYTES, decode_header, is_configuration
 from dledger.replica import open_replica
-from sim.disk_copy import copy_below
-from sim.inode import PowerLossMode
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.reloading import (
+    Left,
     Refused,
     dispatched,
+    left_behind,
     other_queue,
     other_table,
     reloaded,
     started,
+    unheard,
 )
 from sim.rng import SplitRng
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dledger.replica import Replica as Opened
     from sim.disk import SimDisk
     from sim.disk_rules import Op
+    from sim.inode import PowerLossMode
     from sim.oracles.replica import Change, Replica
 
 RESTARTS_MAX: Final = 8
@@ -115,33 +116,24 @@ class Restarting:
             Context().run(self._restart, replica, f"{replica.name}/{is_amid}/{number}", is_amid)
 
     def _restart(self, replica: Replica, seed: str, is_amid: bool) -> None:  # noqa: FBT001 - of a context
-        rng = SplitRng(seed)
-        disk = copy_below(replica.disk, replica.controller._config.store_path, seed)
-        mode = rng.choice((None, *PowerLossMode))
-        if mode is not None:
-            disk.power_loss(mode)
-        after = "a kill" if mode is None else f"a loss of power ({mode.value})"
-        before = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)  # what it says is not said by a process of the run
+        left = left_behind(replica.disk, replica.controller._config.store_path, seed)
         try:
-            found = _found_amid if is_amid else _found
-            told = found(replica, disk, rng, mode)
+            with unheard():
+                told = (_found_amid if is_amid else _found)(replica, left, seed)
         except Refused as error:
-            text = f"{replica.name} after {after}: {error}"
+            text = f"{replica.name} after {left.words}: {error}"
             raise Violation(self.refused_name, text, node=replica.name) from error
-        finally:
-            logging.disable(before)
         if told:
-            text = f"{replica.name} after {after}: {told}"
+            text = f"{replica.name} after {left.words}: {told}"
             raise Violation(self.name, text, node=replica.name)
 
 
-def _found(replica: Replica, disk: SimDisk, rng: SplitRng, mode: PowerLossMode | None) -> str:
+def _found(replica: Replica, left: Left, seed: str) -> str:
     """Return what a whole broker finds otherwise: log, members, queues, tables."""
     living = replica.controller
-    made = reloaded(living, disk, rng)
+    made = reloaded(living, left.disk, seed)
     opened = made.node._replica
-    if told := _differs(replica, opened, mode) or _strangers(opened):
+    if told := _differs(replica, opened, left.mode) or _strangers(opened):
         return told
     end = min(living.store.applied, made.node.end_position)
     dispatched(made, end)
@@ -151,11 +143,12 @@ def _found(replica: Replica, disk: SimDisk, rng: SplitRng, mode: PowerLossMode |
     return told
 
 
-def _found_amid(replica: Replica, disk: SimDisk, rng: SplitRng, mode: PowerLossMode | None) -> str:
+def _found_amid(replica: Replica, left: Left, seed: str) -> str:
     """Return what a log has less than before the `Ready` under way."""
-    opened = started(lambda: open_replica(replica.node.config, disk, rng, _no_entry))
+    config, rng = replica.node.config, SplitRng(seed)
+    opened = started(lambda: open_replica(config, left.disk, rng, _no_entry))
     try:
-        return _differs_amid(replica, opened, mode) or _strangers(opened)
+        return _differs_amid(replica, opened) or _strangers(opened)
     finally:
         opened.close()
 
@@ -173,9 +166,8 @@ def _is_under_way(replica: Replica) -> bool:
     return replica.node._in_flight is not None or replica.node._raft._in_flight is not None
 
 
-def _differs_amid(replica: Replica, opened: Opened, mode: PowerLossMode | None) -> str:
+def _differs_amid(replica: Replica, opened: Opened) -> str:
     """Return what is less than it was before the `Ready` under way; empty if nothing is."""
-    del mode
     saved, core, ready = replica.state.saved, opened.raft.state, replica.node._in_flight
     asked = None if ready is None else ready.hard_state
     found = (core.term, core.voted_for, core.fresh)

@@ -9,16 +9,20 @@ Source: docs/storage.md (recovery); spec/disk.md 5.4; spec/proof.md P1, P5, D1, 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
-from sim.disk_copy import copy_below
-from sim.inode import PowerLossMode
 from sim.oracles.base import Findings, Violation, guarded
-from sim.oracles.reloading import Refused, dispatched, other_queue, reloaded
-from sim.rng import SplitRng
+from sim.oracles.reloading import (
+    Left,
+    Refused,
+    dispatched,
+    left_behind,
+    other_queue,
+    reloaded,
+    unheard,
+)
 from store.plain import PlainLog
 from store.plain.writer import NOTHING
 
@@ -72,53 +76,40 @@ class PlainRestarts:
         if disk.is_disturbed or disk.blocked or disk.flips or disk.has_failed_syncs():
             return
         number = self._tried[name] = self._tried.get(name, 0) + 1
-        told = Context().run(_restart, disk, broker, log, f"{name}/{number}")
+        Context().run(self._restart, name, disk, broker, log, f"{name}/{number}")
+
+    def _restart(
+        self, name: str, disk: SimDisk, broker: BrokerController, log: PlainLog, seed: str
+    ) -> None:
+        left = left_behind(disk, broker._config.store_path, seed)
+        try:
+            with unheard():
+                made = reloaded(broker, left.disk, seed)
+                opened = made._mode.log
+                assert isinstance(opened, PlainLog)
+                dispatched(made, opened.end_position)
+        except Refused as error:
+            text = f"{name} after {left.words}: {error}"
+            raise Violation(self.refused_name, text, node=name) from error
+        end, least = opened.written.last_end, _least(log, left)
+        if end < least:
+            told = f"the log ends at {end}, and not at {least} or behind"
+        else:
+            upto = min(end, log.written.last_end)
+            told = _other_bytes(disk, left.disk, log, upto) or other_queue(broker, made, end)
         if told:
-            oracle = self.refused_name if told[0] == REFUSED else self.name
-            raise Violation(oracle, f"{name} after {told[1]}: {told[2]}", node=name)
+            raise Violation(self.name, f"{name} after {left.words}: {told}", node=name)
 
 
-REFUSED, OTHERWISE = "refused", "otherwise"
+def _least(log: PlainLog, left: Left) -> int:
+    """Return where a log must end that was left behind, or further on."""
+    if log.written.last_start == NOTHING:
+        return 0  # an empty slave is to begin where the last file of its master does
+    return log.written.last_end if left.mode is None else log.synced_position
 
 
-def _restart(
-    disk: SimDisk, broker: BrokerController, log: PlainLog, seed: str
-) -> tuple[str, str, str] | None:
-    """Return what is wrong with a restart: kind, after what, words; None if nothing is."""
-    config, rng = broker._config, SplitRng(seed)
-    copy = copy_below(disk, config.store_path, seed)
-    mode = rng.choice((None, *PowerLossMode))
-    if mode is not None:
-        copy.power_loss(mode)
-    after = "a kill" if mode is None else f"a loss of power ({mode.value})"
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # what it says is not said by a process of the run
-    try:
-        made = reloaded(broker, copy, rng)
-        opened = made._mode.log
-        assert isinstance(opened, PlainLog)
-        dispatched(made, opened.end_position)
-    except Refused as error:
-        return REFUSED, after, str(error)
-    finally:
-        logging.disable(before)
-    end = opened.written.last_end
-    least = log.written.last_end if mode is None else log.synced_position
-    if (
-        log.written.last_start == NOTHING
-    ):  # a slave that is to begin where its master's last file does
-        least = 0
-    if end < least:
-        return OTHERWISE, after, f"the log ends at {end}, and not at {least} or behind"
-    told = _other_bytes(disk, copy, log, min(end, log.written.last_end), after)
-    if told is None and (queue := other_queue(broker, made, end)):
-        return OTHERWISE, after, queue
-    return told
-
-
-def _other_bytes(
-    disk: SimDisk, copy: SimDisk, log: PlainLog, end: int, after: str
-) -> tuple[str, str, str] | None:
+def _other_bytes(disk: SimDisk, copy: SimDisk, log: PlainLog, end: int) -> str:
+    """Return which file has other bytes shortly before ``end``; empty if none has."""
     size = log.config.segment_bytes
     at = max(log.first_position, end - BYTES_COMPARED)
     while at < end:
@@ -126,6 +117,6 @@ def _other_bytes(
         path = f"{log.config.directory}/{base:0{NAME_DIGITS}d}"
         upto = min(end, base + size)
         if disk.look(path)[at - base : upto - base] != copy.look(path)[at - base : upto - base]:
-            return OTHERWISE, after, f"{path} has other bytes between {at - base} and {upto - base}"
+            return f"{path} has other bytes between {at - base} and {upto - base}"
         at = upto
-    return None
+    return ""
